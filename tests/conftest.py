@@ -1,4 +1,4 @@
-"""What every test shares: one thread, no network, a cache of its own, a tiny model made on the spot, the real one if it is there."""
+"""What every test shares: one thread, no network, a cache of its own, a tiny model, and the real one where it is there."""
 
 from __future__ import annotations
 

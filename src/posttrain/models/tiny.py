@@ -68,7 +68,7 @@ def make_tiny(
 
 
 def make_tokenizer(vocab: int = 512) -> Any:
-    """A byte-level BPE tokenizer (any text round-trips) with the ChatML template; eos is ``<|im_end|>``, pad ``<|endoftext|>``."""
+    """A byte-level BPE tokenizer (any text round-trips) with the ChatML template; eos ``<|im_end|>``, pad ``<|endoftext|>``."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
