@@ -110,10 +110,10 @@ def load_file(path: Path) -> ModuleType:
     return module
 
 
-def option_kind(cls: type[Any], name: str) -> str | None:
-    """The kind of plug-in that a field takes (``metadata={"kind": "losses"}``), None for a plain value."""
-    found = {f.name: f.metadata.get("kind") for f in fields(cls)}[name]
-    return None if found is None else str(found)
+def option(cls: type[Any], name: str) -> tuple[str | None, Any]:
+    """(the kind of plug-in that a field takes or None, its default or None): ``metadata={"kind": "losses"}`` says the kind."""
+    field = next(f for f in fields(cls) if f.name == name)
+    return field.metadata.get("kind"), _default(field)
 
 
 @functools.lru_cache(maxsize=512)
@@ -169,7 +169,7 @@ def convert(kind: Any, value: Any, where: str, at: str) -> Any:
         return _one_of(args, value, where, at)
     if origin is Literal:
         if value not in args or isinstance(value, bool) != any(value is a for a in args if isinstance(a, bool)):
-            raise UsageError(f"{where}: {at} is {value!r}.{nearest(str(value), map(str, args))}")
+            raise UsageError(f"{where}: {at} is {value!r}, which is not one of the choices.{nearest(str(value), map(str, args))}")
         return value
     if origin in SEQUENCES or kind in SEQUENCES:
         return _sequence(kind, value, where, at)
@@ -183,7 +183,7 @@ def convert(kind: Any, value: Any, where: str, at: str) -> Any:
     plain = _PLAIN.get(kind)
     if plain is not None and plain[1](value):
         return Path(value).expanduser() if kind is Path else kind(value)
-    wanted = plain[0] if plain else getattr(kind, "__name__", str(kind))
+    wanted = plain[0] if plain else f"a table of the options of {_title(kind)}" if is_dataclass(kind) else str(kind)
     raise UsageError(f"{where}: {at} is {value!r} ({type(value).__name__}), but must be {wanted}")
 
 
@@ -280,7 +280,7 @@ def _dotted(at: str, key: str) -> str:
 
 
 def _title(cls: type[Any]) -> str:
-    return f"{cls.__module__.removeprefix('posttrain.')}:{cls.__name__}"
+    return f"{re.sub('^posttrain(_file_[0-9a-f]+)?[.]', '', cls.__module__)}:{cls.__name__}"
 
 
 def _known(kind: str) -> str:
