@@ -250,7 +250,7 @@ def _settle_plugin(kind: Any, plugin: str, default: Any, value: Any) -> Any:
             return value  # parse says so, with the place
     else:
         cls = type(default) if default is not None else next((o for o in (kind, *get_args(kind)) if is_dataclass(o)), None)
-    if cls is None or not is_dataclass(cls):
+    if not (isinstance(cls, type) and is_dataclass(cls)):
         return value
     return {k: v for k, v in value.items() if k == "name"} | _settle(cls, {k: v for k, v in value.items() if k != "name"})
 

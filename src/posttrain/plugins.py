@@ -183,7 +183,13 @@ def convert(kind: Any, value: Any, where: str, at: str) -> Any:
     plain = _PLAIN.get(kind)
     if plain is not None and plain[1](value):
         return Path(value).expanduser() if kind is Path else kind(value)
-    wanted = plain[0] if plain else f"a table of the options of {_title(kind)}" if is_dataclass(kind) else str(kind)
+    wanted = (
+        plain[0]
+        if plain
+        else f"a table of the options of {_title(kind)}"
+        if isinstance(kind, type) and is_dataclass(kind)
+        else str(kind)
+    )
     raise UsageError(f"{where}: {at} is {value!r} ({type(value).__name__}), but must be {wanted}")
 
 
