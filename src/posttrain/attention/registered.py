@@ -41,7 +41,7 @@ def posttrain_attention(
         raise UsageError(f"{type(module).__name__} uses attention sinks, which the posttrain attention does not compute")
     if scaling is None:
         scaling = float(query_1HTD.shape[-1]) ** -0.5
-    options = {"scaling": scaling, "sliding_window": sliding_window, "softcap": softcap}
+    options: dict[str, Any] = {"scaling": scaling, "sliding_window": sliding_window, "softcap": softcap}
     if slots is not None:
         from posttrain.attention import slots as by_slots
 

@@ -1,0 +1,256 @@
+"""Attention over contiguous KV slots, the engine's half of the `posttrain` attention.
+
+One slot is one sequence in flight. Keys lie transposed (``[..., D, S]``): with queries folded to the heads they belong to,
+both products of a decode step are then plain batched matmuls over memory as it lies. On a CPU with bf16 instructions this is
+three times faster than keys as ``[..., S, D]``, and the engine's other half of the time (`docs/experiments.md`).
+
+Shapes: L layers, B slots, n rows in use, S positions, G key/value heads, M query heads for each of them, H = G * M,
+D width of a query and key, E width of a value, T tokens of a packed row.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from posttrain.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+STRIDE = 32  # positions that a decode step attends to are rounded up to this many
+LENGTHS = tuple(sorted(int(2**i * f) for i in range(7, 24) for f in (1, 1.5)))  # sizes that slots grow through
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Heads and widths of every attention layer: G, M, D, E."""
+
+    kv_heads: int
+    queries_per_head: int
+    key_width: int
+    value_width: int
+
+
+@dataclass(slots=True)
+class Probe:
+    """Given as ``slots=`` to one forward, learns the shape of each layer; attends to nothing."""
+
+    shapes: dict[int, Shape] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """KV of ``num`` tokens of some sequence, outside any slot: keys ``[L, G, D, num]``, values ``[L, G, num, E]``."""
+
+    keys: Tensor
+    values: Tensor
+
+    @property
+    def num(self) -> int:
+        return int(self.values.shape[2])
+
+    def first(self, num: int) -> Span:
+        """Its first ``num`` tokens, not copied."""
+        return Span(self.keys[..., :num], self.values[:, :, :num])
+
+
+class Memory:
+    """The slots: keys ``[L, B, G, D, S]`` and values ``[L, B, G, S, E]``, grown in buckets so that short work stays cheap."""
+
+    def __init__(self, num_layers: int, shape: Shape, dtype: torch.dtype, device: torch.device) -> None:
+        self.num_layers, self.shape, self.dtype, self.device = num_layers, shape, dtype, device
+        self.num_slots = self.length = 0
+        self._allocate(0, 0)
+
+    def _allocate(self, num_slots: int, length: int) -> None:
+        # zeros: masked positions meet a weight of 0, and 0 * nan would still be nan
+        head = (self.num_layers, num_slots, self.shape.kv_heads)
+        self.keys = torch.zeros(*head, self.shape.key_width, length, dtype=self.dtype, device=self.device)
+        self.values = torch.zeros(*head, length, self.shape.value_width, dtype=self.dtype, device=self.device)
+        self.num_slots, self.length = num_slots, length
+
+    def reserve(self, num_slots: int, length: int, in_use: int) -> None:
+        """Room for so many slots of so many positions; the first ``in_use`` slots keep their content."""
+        if num_slots <= self.num_slots and length <= self.length:
+            return
+        keys, values, old = self.keys, self.values, self.length
+        slots = max(self.num_slots, 1 << max(num_slots - 1, 3).bit_length() if num_slots > self.num_slots else 0)
+        self._allocate(slots, max(old, next(x for x in LENGTHS if x >= length)))
+        self.keys[:, :in_use, :, :, :old].copy_(keys[:, :in_use])
+        self.values[:, :in_use, :, :old].copy_(values[:, :in_use])
+
+    def copy(self, source: int, target: int, num: int) -> None:
+        """The first ``num`` positions of one slot into another."""
+        self.keys[:, target, :, :, :num].copy_(self.keys[:, source, :, :, :num])
+        self.values[:, target, :, :num].copy_(self.values[:, source, :, :num])
+
+    def save(self, slot: int, start: int, end: int) -> Span:
+        """A copy of positions [start, end) of a slot."""
+        return Span(self.keys[:, slot, :, :, start:end].clone(), self.values[:, slot, :, start:end].clone())
+
+    def load(self, slot: int, start: int, span: Span) -> None:
+        """Puts a span at position ``start`` of a slot."""
+        end = start + span.num
+        self.keys[:, slot, :, :, start:end].copy_(span.keys)
+        self.values[:, slot, :, start:end].copy_(span.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """``num`` tokens of a packed row that continue slot ``slot`` at position ``start``; slot -1: a sequence not stored."""
+
+    slot: int
+    start: int
+    num: int
+
+
+class Prefill:
+    """Many sequences in one packed forward, no padding; each sees what its slot holds before it, and itself causally."""
+
+    def __init__(self, memory: Memory, chunks: tuple[Chunk, ...]) -> None:
+        self.memory, self.chunks = memory, chunks
+        self._masks: dict[tuple[int, int, int | None], Tensor] = {}
+
+    def mask(self, start: int, num: int, window: int | None) -> Tensor:
+        """``[num, start + num]``, True where a query may look."""
+        key = (start, num, window)
+        if key not in self._masks:
+            query = torch.arange(start, start + num, device=self.memory.device)[:, None]
+            seen = torch.arange(start + num, device=self.memory.device)[None]
+            allowed = seen <= query
+            self._masks[key] = allowed if window is None else allowed & (seen > query - window)
+        return self._masks[key]
+
+
+class Decode:
+    """One new token in each of the first n slots, at ``positions``."""
+
+    def __init__(self, memory: Memory, positions: list[int]) -> None:
+        self.memory = memory
+        self.num = len(positions)
+        self.reach = min(-(-(max(positions) + 1) // STRIDE) * STRIDE, memory.length)
+        self.slots_n = torch.arange(self.num, device=memory.device)
+        self.positions_n = torch.tensor(positions, device=memory.device)
+        self._biases: dict[int | None, Tensor] = {}
+
+    def bias(self, window: int | None) -> Tensor:
+        """``[n, 1, 1, S]`` fp32, 0 where the token may look and -inf elsewhere."""
+        if window not in self._biases:
+            seen = torch.arange(self.reach, device=self.memory.device)[None]
+            hidden = seen > self.positions_n[:, None]
+            if window is not None:
+                hidden |= seen <= self.positions_n[:, None] - window
+            bias = torch.zeros(hidden.shape, device=self.memory.device).masked_fill_(hidden, -math.inf)
+            self._biases[window] = bias[:, None, None]
+        return self._biases[window]
+
+
+Slots = Probe | Prefill | Decode
+
+
+def attend(
+    module: nn.Module,
+    query_1HTD: Tensor,
+    key_1GTD: Tensor,
+    value_1GTE: Tensor,
+    slots: Slots,
+    *,
+    scaling: float,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+) -> Tensor:
+    """Stores the new keys and values of this layer in their slots and attends: ``[1, T, H, E]``."""
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    if isinstance(slots, Decode):
+        return _decode(layer, query_1HTD, key_1GTD, value_1GTE, slots, scaling, sliding_window, softcap)
+    if isinstance(slots, Prefill):
+        return _prefill(layer, query_1HTD, key_1GTD, value_1GTE, slots, scaling, sliding_window, softcap)
+    _, heads, tokens, width = query_1HTD.shape
+    groups, value_width = key_1GTD.shape[1], value_1GTE.shape[3]
+    slots.shapes[layer] = Shape(groups, heads // groups, width, value_width)
+    return query_1HTD.new_zeros(1, tokens, heads, value_width)
+
+
+def _decode(
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    slots: Decode,
+    scaling: float,
+    window: int | None,
+    softcap: float | None,
+) -> Tensor:
+    n, reach, s = slots.num, slots.reach, slots.memory.shape
+    keys, values = slots.memory.keys[layer], slots.memory.values[layer]
+    keys[slots.slots_n, :, :, slots.positions_n] = key[0].transpose(0, 1)
+    values[slots.slots_n, :, slots.positions_n] = value[0].transpose(0, 1)
+    batch = n * s.kv_heads
+    folded = query[0].transpose(0, 1).reshape(batch, s.queries_per_head, s.key_width)
+    scores = torch.bmm(folded, keys[:n].view(batch, s.key_width, -1)[:, :, :reach]).view(n, s.kv_heads, s.queries_per_head, reach)
+    if softcap is not None:
+        scores = torch.tanh(scores.float() * (scaling / softcap))
+        scaling = softcap
+    weights = torch.softmax(torch.add(slots.bias(window), scores, alpha=scaling), -1).to(query.dtype)
+    out = torch.bmm(weights.view(batch, s.queries_per_head, reach), values[:n].view(batch, -1, s.value_width)[:, :reach])
+    return out.view(1, n, s.kv_heads * s.queries_per_head, s.value_width)
+
+
+def _prefill(
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    slots: Prefill,
+    scaling: float,
+    window: int | None,
+    softcap: float | None,
+) -> Tensor:
+    keys, values = slots.memory.keys[layer], slots.memory.values[layer]
+    repeat = slots.memory.shape.queries_per_head
+    outs, at = [], 0
+    for chunk in slots.chunks:
+        end, stop = at + chunk.num, chunk.start + chunk.num
+        q, k, v = query[:, :, at:end], key[:, :, at:end], value[:, :, at:end]
+        at = end
+        if chunk.slot >= 0:
+            keys[chunk.slot, :, :, chunk.start : stop] = k[0].transpose(1, 2)
+            values[chunk.slot, :, chunk.start : stop] = v[0]
+            if chunk.start:
+                k, v = keys[None, chunk.slot, :, :, :stop].transpose(2, 3), values[None, chunk.slot, :, :stop]
+        k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
+        plain = chunk.start == 0 and (window is None or window >= chunk.num)
+        if softcap is not None:
+            scores = torch.tanh(q.float() @ k.float().transpose(2, 3) * (scaling / softcap)) * softcap
+            scores = scores.masked_fill(~slots.mask(chunk.start, chunk.num, window), -math.inf)
+            out = torch.softmax(scores, -1).to(v.dtype) @ v
+        elif plain:
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling)
+        else:
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=slots.mask(chunk.start, chunk.num, window), scale=scaling)
+        outs.append(out.transpose(1, 2))
+    return torch.cat(outs, 1)
+
+
+def memory_for(model: Any, decoder: Any) -> Memory:
+    """Empty slots that fit a model, found by one tiny forward. Raises UsageError for layers that slots cannot serve."""
+    probe = Probe()
+    config = model.config.get_text_config()
+    if getattr(config, "attention_chunk_size", None):
+        raise UsageError(f"{type(model).__name__} attends in chunks of {config.attention_chunk_size}; the native engine does not")
+    weight = next(model.parameters())
+    ids = torch.zeros(1, 4, dtype=torch.long, device=weight.device)
+    decoder(input_ids=ids, position_ids=torch.arange(4, device=weight.device)[None], use_cache=False, slots=probe)
+    missing = [i for i in range(config.num_hidden_layers) if i not in probe.shapes]
+    if missing or len(set(probe.shapes.values())) != 1:
+        why = f"layers {missing} keep no keys and values" if missing else "its layers differ in shape"
+        raise UsageError(
+            f"the native engine cannot sample from {type(model).__name__}: {why}; use engine.name = 'http' with a server"
+        )
+    return Memory(len(probe.shapes), probe.shapes[0], weight.dtype, weight.device)
