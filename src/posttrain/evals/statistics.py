@@ -134,11 +134,12 @@ def bootstrap(
         rows = np.flatnonzero(family_codes == family)
         codes, num = _codes([labels[i] for i in rows])
         if num == 1:
-            codes, num = np.arange(len(rows)), len(rows)
+            codes, num = np.arange(len(rows), dtype=np.int64), len(rows)
         num_clusters += num
-        sums, counts = np.bincount(codes, weights=x[rows], minlength=num), np.bincount(codes, minlength=num)
+        sums: Floats = np.bincount(codes, weights=x[rows], minlength=num).astype(np.float64)
+        counts: Floats = np.bincount(codes, minlength=num).astype(np.float64)
         if np.ptp(sums / counts) < 1e-12:
-            sums, counts, num = x[rows], np.ones(len(rows), dtype=np.int64), len(rows)
+            sums, counts, num = x[rows], np.ones(len(rows)), len(rows)
         picked = rng.integers(num, size=(draws, max(num - 1, 1)))
         replicates += sums[picked].sum(1) / counts[picked].sum(1) / num_families
         mean += float(x[rows].mean()) / num_families

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from posttrain.envs._base import Environment
 from posttrain.errors import DeadlineExceeded, UsageError
+from posttrain.rollout.group import Events
 from posttrain.rollout.workers import rollout
 from posttrain.types import Message, Response, Sampling, Task, Trajectory, Turn
 
 if TYPE_CHECKING:
     from posttrain.engines._base import Engine
+    from posttrain.progress import Progress
 
 _SCAN = 64  # tasks looked at per task wanted, before an endless stream's rarest buckets are given up
 _SHOW_SECONDS = 60.0
@@ -154,19 +156,30 @@ async def evaluate(
     temperature: float = 0.0,
     samples: int = 1,
     seed: int = 0,
-    **rollout_options: Any,
+    concurrency: int = 128,
+    events: Events | None = None,
+    progress: Progress | None = None,
 ) -> list[Trajectory]:
     """``samples`` attempts at every task, judged; every trajectory is kept, infrastructure failures among them.
 
-    ``tasks`` maps an environment's name to its tasks. ``rollout_options`` go to ``rollout.workers.rollout`` (events, progress,
-    concurrency). Results come in the order of ``tasks``, then by attempt.
+    ``tasks`` maps an environment's name to its tasks. ``progress`` is told how many tasks are done. Results come
+    in the order of ``tasks``, then by attempt. Raises UsageError for tasks whose environment is not given.
     """
     by_name = {e.name: e for e in environments}
     missing = [name for name in tasks if name not in by_name]
     if missing:
         raise UsageError(f"there are tasks of {missing[0]!r} but no such environment was given; have {', '.join(by_name)}")
     requests = [(task, by_name[name], 0) for name, mine in tasks.items() for task in mine]
-    budget = max((t.limits.max_tokens for task_list in tasks.values() for t in task_list), default=1)
+    budget = max((task.limits.max_tokens for task, _, _ in requests), default=1)
     sampling = Sampling(temperature=temperature, max_tokens=budget)  # each task's own limits cut it down
-    groups = await rollout(requests, engine, group_size=samples, seed=seed, sampling=sampling, **rollout_options)
+    groups = await rollout(
+        requests,
+        engine,
+        group_size=samples,
+        seed=seed,
+        sampling=sampling,
+        concurrency=concurrency,
+        events=events,
+        progress=progress,
+    )
     return [t for group in groups for t in group.trajectories]
