@@ -214,9 +214,9 @@ class RunDir:
         stored = {p.stem if p.suffix == ".jsonl" else p.name for p in (self.path / "trajectories").glob("*.jsonl")}
         return [s for s in seen if s in stored] + sorted(stored - set(seen))
 
-    def trajectories(self, stage: str | None = None) -> Iterator[Trajectory]:
-        """Attempts that stand, exactly as written."""
-        return (t for _, _, t in self.trajectory_rows(stage))
+    def trajectories(self, stage: str | None = None) -> list[Trajectory]:
+        """Attempts that stand, exactly as written. ``trajectory_rows`` reads them one by one."""
+        return [t for _, _, t in self.trajectory_rows(stage)]
 
     def trajectory_rows(self, stage: str | None = None) -> Iterator[tuple[str, int, Trajectory]]:
         """(stage, step, attempt) of attempts that stand."""
@@ -227,9 +227,9 @@ class RunDir:
     def trajectory(self, trajectory_id: str, stage: str | None = None) -> Trajectory:
         """One attempt by its id, the newest where several stages have it. Raises ``UsageError`` where there is none."""
         found = None
-        for found_one in self.trajectories(stage):
-            if found_one.id == trajectory_id:
-                found = found_one
+        for _, _, one in self.trajectory_rows(stage):
+            if one.id == trajectory_id:
+                found = one
         if found is None:
             raise UsageError(f"{self.path} holds no trajectory {trajectory_id!r}" + (f" of stage {stage!r}" if stage else ""))
         return found
