@@ -1,0 +1,158 @@
+"""Many groups: infrastructure failures change no expected advantage and waste little; bugs and stale weights end the run."""
+
+from __future__ import annotations
+
+import asyncio
+from statistics import mean
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from posttrain.errors import InvalidRun
+from posttrain.rollout.workers import counts, rollout
+from posttrain.store.records import encode
+from posttrain.types import Group, Sampling, Trajectory, Verdict
+
+
+def roll(world: SimpleNamespace, engine: Any, num: int = 60, environment: Any = None, **options: Any) -> list[Group]:
+    env = environment or world.Toy()
+    settings = {"group_size": 8, "seed": 0, "sampling": Sampling(), "backoff": 0.0, **options}
+    return asyncio.run(rollout([(env.task(n), env, 0) for n in range(num)], engine, **settings))
+
+
+def advantages(groups: list[Group]) -> dict[str, float]:
+    """Mean-centred within the group, by attempt."""
+    return {t.id: r - mean(g.rewards) for g in groups for t, r in zip(g.trained, g.rewards, strict=True)}
+
+
+def test_crashes_change_no_expected_advantage_and_are_counted(world: SimpleNamespace) -> None:
+    clean = advantages(roll(world, world.KeyedEngine()))
+    groups = roll(world, world.KeyedEngine(fail=world.sometimes(0.2)))
+    crashed = advantages(groups)
+    lost = set(clean) - set(crashed)
+    assert 0 < len(lost) < 0.03 * len(clean), "0.2 ** 3 of the attempts fail for good"
+    untouched = [g for g in groups if len(g.trained) == 8]
+    assert all(crashed[t.id] == clean[t.id] for g in untouched for t in g.trajectories)
+    assert abs(mean(crashed.values()) - mean(clean.values())) < 1e-12
+    by_reward = [mean(a[i] for g in groups for t in g.trained if (i := t.id) in a and t.reward == 1.0) for a in (clean, crashed)]
+    assert abs(by_reward[0] - by_reward[1]) < 0.01, "what a success is worth does not move"
+    figures = counts(groups)
+    assert figures["outcome/infra_error"] == len(lost) and figures["failure/InfraError"] > 0.2 * 480
+    assert all(t.reward is None for g in groups for t in g.trajectories if t.outcome == "infra_error")
+
+
+def test_one_failed_attempt_does_not_throw_its_group_away(world: SimpleNamespace) -> None:
+    """Failures late in an attempt, when its tokens are spent: the verifier's side of a crash."""
+
+    class Crashing:
+        exact = world.Exact()
+        seen: ClassVar[dict[str, int]] = {}
+
+        async def judge(self, trajectory: Trajectory) -> Verdict:
+            self.seen[trajectory.id] = n = self.seen.get(trajectory.id, 0) + 1
+            world.sometimes(0.05)(SimpleNamespace(key=trajectory.id), n)
+            return await self.exact.judge(trajectory)
+
+    by_judge = counts(roll(world, world.KeyedEngine(), environment=world.Toy(judge_with=Crashing())))
+    by_engine = counts(roll(world, world.KeyedEngine(fail=world.sometimes(0.05))))
+    for figures in (by_judge, by_engine):
+        assert figures["failure/InfraError"] > 0.02 * 480
+        assert figures["useful_token_fraction"] >= 0.94
+
+
+def test_tokens_of_attempts_that_crash_late_count_as_wasted(world: SimpleNamespace) -> None:
+    from posttrain.errors import InfraError
+    from posttrain.rollout.scripted import ScriptedEngine
+
+    env = world.Counter()
+    tries: dict[int, int] = {}
+
+    class Late(world.Counting):  # type: ignore[misc]
+        def artefacts(self) -> Any:
+            raise InfraError("the sandbox was lost at the end")
+
+    class Crashing(world.Counter):  # type: ignore[misc]
+        async def start(self, task: Any, sandbox: Any) -> Any:
+            tries[task.answer] = tries.get(task.answer, 0) + 1
+            digest = (task.answer * 7919 + tries[task.answer] * 104729) % 100
+            return Late() if digest < 5 else world.Counting()
+
+    scripts = [env.oracle(env.task(2))]
+    groups = roll(world, ScriptedEngine(world.ByteRenderer(), scripts), 100, Crashing(), group_size=1)
+    figures = counts(groups)
+    assert figures["failure/InfraError"] >= 3
+    assert 0.94 <= figures["useful_token_fraction"] < 1.0
+
+
+def test_the_same_seed_gives_the_same_rollout_in_the_same_order(world: SimpleNamespace) -> None:
+    engines = [world.KeyedEngine(), world.KeyedEngine()]
+    first, second = (roll(world, e, 10, concurrency=5) for e in engines)
+    bare = [
+        [{k: v for k, v in encode(t).items() if k != "timings"} for g in groups for t in g.trajectories]
+        for groups in (first, second)
+    ]
+    assert bare[0] == bare[1] and engines[0].order == engines[1].order and engines[0].peak == 5
+
+
+def test_a_slow_verifier_does_not_change_what_the_engine_sees(world: SimpleNamespace) -> None:
+    class Slow:
+        exact = world.Exact()
+
+        async def judge(self, trajectory: Trajectory) -> Verdict:
+            await asyncio.sleep(0.001 * (hash(trajectory.id) % 5))
+            return await self.exact.judge(trajectory)
+
+    engines = [world.KeyedEngine(), world.KeyedEngine()]
+    roll(world, engines[0], 10, concurrency=5)
+    roll(world, engines[1], 10, concurrency=5, environment=world.Toy(judge_with=Slow()))
+    assert engines[0].order == engines[1].order
+
+
+def test_events_and_progress(world: SimpleNamespace) -> None:
+    events: list[dict[str, Any]] = []
+    seen: list[int] = []
+    progress = SimpleNamespace(update=lambda step, **figures: seen.append(step))
+    groups = roll(world, world.KeyedEngine(), 3, events=lambda **e: events.append(e), progress=progress)
+    assert sorted(seen) == [1, 2, 3]
+    assert events[-1]["kind"] == "rollout" and events[-1]["attempts"] == 24 and events[-1]["outcome/finished"] == 24
+    assert counts(groups)["useful_token_fraction"] == 1.0
+
+
+def test_a_few_bugs_end_the_run_and_are_named(world: SimpleNamespace) -> None:
+    class Buggy:
+        def __init__(self, tasks: set[int]) -> None:
+            self.tasks = tasks
+
+        async def judge(self, trajectory: Trajectory) -> Verdict:
+            if trajectory.task.answer in self.tasks:
+                raise KeyError("column")
+            return Verdict(status="ok", reward=1.0)
+
+    (group,) = [g for g in roll(world, world.KeyedEngine(), 4, world.Toy(judge_with=Buggy({2})), group_size=1) if not g.trained]
+    assert group.task.answer == 2, "one is left out and the run goes on"
+    with pytest.raises(InvalidRun, match=r"3 attempts .* verifier Buggy of toy/say on toy/say/1#0.0 raised KeyError: 'column'"):
+        roll(world, world.KeyedEngine(), 4, world.Toy(judge_with=Buggy({1, 2, 3})), group_size=1)
+
+
+def test_stale_weights_end_the_run_and_name_the_engine(world: SimpleNamespace) -> None:
+    roll(world, world.KeyedEngine(), 2, expected=(3, "w3"))
+    with pytest.raises(
+        InvalidRun, match=r"engine KeyedEngine sampled toy/say/0#0\.0 .* version \[3\], but the policy is at version 4"
+    ):
+        roll(world, world.KeyedEngine(), 2, expected=(4, "w4"))
+    with pytest.raises(InvalidRun, match="did not arrive"):
+        roll(world, world.KeyedEngine(), 2, expected=(3, "other"))
+
+
+def test_an_error_that_is_the_users_cancels_the_rest(world: SimpleNamespace) -> None:
+    from posttrain.errors import UsageError
+
+    class Wrong:
+        async def judge(self, trajectory: Trajectory) -> Verdict:
+            raise UsageError("reward.py raised")
+
+    engine = world.KeyedEngine(fail=lambda r, n: asyncio.sleep(60) if r.key.attempt else None)
+    with pytest.raises(UsageError, match=r"reward\.py"):
+        roll(world, engine, 1, world.Toy(judge_with=Wrong()), group_size=3)
+    assert len(engine.released) == 3
