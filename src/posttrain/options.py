@@ -68,10 +68,7 @@ def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), 
         table = {"recipe": _mark(str(source), cwd)}
     else:
         table = _read(source_path(source), ())
-    changes: dict[str, Any] = {}
-    for override in overrides:
-        key, value = _override(override)
-        _put(changes, key.split("."), value, override)
+    changes = assignments(overrides)
     for name, value in kw.items():
         _put(changes, name.split("__"), value, name)
     table = _merge(table, _mark(changes, cwd))
@@ -81,6 +78,15 @@ def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), 
     recipe = _absolute(recipe) if BY_PATH.fullmatch(recipe) else str(recipe)
     settled = _settle(find("recipes", recipe), {k: v for k, v in table.items() if k != "recipe"})
     return {"recipe": recipe, **_plain(settled)}
+
+
+def assignments(overrides: Sequence[str]) -> dict[str, Any]:
+    """``["train.lr=1e-5", "loss=clipped"]`` -> ``{"train": {"lr": 1e-5}, "loss": "clipped"}``. Raises UsageError."""
+    table: dict[str, Any] = {}
+    for override in overrides:
+        key, value = _override(override)
+        _put(table, key.split("."), value, override)
+    return table
 
 
 def parse(cls: type[Any], table: Mapping[str, Any], where: str) -> Any:

@@ -51,6 +51,17 @@ def names(kind: str) -> list[str]:
     return sorted({*_built_in(_known(kind)), *_installed(kind)})
 
 
+def summaries(kind: str) -> dict[str, str]:
+    """Name -> the first line of the plug-in's docstring, or where an installed one comes from."""
+    found = {name: f"installed: {entry.value}" for name, entry in _installed(_known(kind)).items()}
+    for name, (module, cls) in _built_in(kind).items():
+        path = HOME.joinpath(*module.split(".")[1:])
+        tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8"))
+        node = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == cls)
+        found[name] = (ast.get_docstring(node) or "").split("\n", 1)[0]
+    return dict(sorted(found.items()))
+
+
 def find(kind: str, name: str) -> type[Any]:
     """The class of a plug-in: a built-in name, an installed entry point, or ``path.py`` / ``path.py:ClassName``.
 

@@ -1,0 +1,139 @@
+"""``posttrain doctor``: what this machine has, and what it lacks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from posttrain.cli.jobs import AsJson
+from posttrain.cli.output import put
+
+BF16_FLAGS: Final = ("avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16", "svebf16")  # x86 first, then Arm
+NEED_MEMORY: Final = 8  # GiB, for the quickstart
+NEED_DISK: Final = 4  # GiB
+
+
+def add(app: typer.Typer) -> None:
+    """Adds the command to ``app``."""
+    app.command("doctor")(doctor)
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Says what this machine has for a run, and what it lacks."""
+    found = examine()
+    advice = found.pop("advice")
+    width = max(map(len, found))
+    lines = [f"{name.replace('_', ' '):{width}}  {_shown(value)}" for name, value in found.items()]
+    text = "\n".join([*lines, "", *(f"- {a}" for a in advice or ["Nothing is missing for the quickstart."])])
+    put({**found, "advice": advice, "text": text}, as_json=as_json)
+
+
+def examine() -> dict[str, Any]:
+    """The findings by name; ``advice`` lists what to do about those that stand in the way."""
+    from posttrain import __version__
+    from posttrain.models.load import BUILT_IN, cache_dir
+
+    cache = cache_dir()
+    memory, free = memory_gib(), free_gib(cache)
+    bf16 = bf16_flags()
+    models = {name: is_cached(name, cache) for name in BUILT_IN}
+    advice = []
+    if memory is not None and memory < NEED_MEMORY:
+        advice.append(
+            f"The quickstart needs {NEED_MEMORY} GiB of memory; there are {memory:.1f}. Try train.tokens_per_batch=2048."
+        )
+    if free < NEED_DISK:
+        advice.append(
+            f"The cache needs {NEED_DISK} GiB of disk; {free:.1f} are free at {cache}. Set POSTTRAIN_CACHE to another disk."
+        )
+    if not bf16:
+        advice.append("This CPU has no bf16 instructions: runs use fp32 and take longer.")
+    return {
+        "posttrain": __version__,
+        "python": platform.python_version(),
+        "torch": installed("torch"),
+        "transformers": installed("transformers"),
+        "platform": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "bf16_instructions": bf16,
+        "memory_gib": None if memory is None else round(memory, 1),
+        "free_disk_gib": round(free, 1),
+        "cache": str(cache),
+        "models_ready": models,
+        "sandbox": "none in this version: environments that run a model's code are refused",
+        "extras": extras(),
+        "advice": advice,
+    }
+
+
+def bf16_flags() -> list[str]:
+    """bf16 instruction sets that the CPU has, empty where it has none or does not say."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return []
+    line = next((x for x in text.splitlines() if x.startswith(("flags", "Features"))), "")
+    return [flag for flag in BF16_FLAGS if flag in line.split()]
+
+
+def memory_gib() -> float | None:
+    """Memory that this process may use, in GiB: the machine's, or its control group's limit where that is lower."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    except (ValueError, OSError):
+        return None
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return total
+    return min(total, int(limit) / 2**30) if limit.isdigit() else total
+
+
+def free_gib(path: Path) -> float:
+    """Free disk in GiB where ``path`` is, or will be."""
+    there = next(p for p in (path, *path.parents) if p.exists())
+    return shutil.disk_usage(there).free / 2**30
+
+
+def is_cached(name: str, cache: Path) -> bool:
+    """Whether a built-in model was converted into the cache before."""
+    return any(cache.glob(f"**/{name}*/*.safetensors"))
+
+
+def installed(package: str) -> str | None:
+    """The version of an installed package, None without it."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def extras() -> dict[str, bool]:
+    """Optional extras of this package (``pip install "posttrain[...]"``), and whether all that each brings is there."""
+    try:
+        lines = importlib.metadata.requires("posttrain") or []
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    found: dict[str, bool] = {}
+    for line in lines:
+        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", line)
+        name = re.match(r"[\w.-]+", line)
+        if extra and name and extra[1] not in ("dev", "test"):
+            found[extra[1]] = found.get(extra[1], True) and installed(name[0]) is not None
+    return found
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k}: {'yes' if v else 'no'}" for k, v in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "not installed" if value is None else str(value)
