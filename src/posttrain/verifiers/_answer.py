@@ -1,4 +1,4 @@
-"""Where the final answer of a text is: the last ``Answer:`` or ``\\boxed{}`` decides, whatever was said before it."""
+"""Where the final answer of a text is: the last ``Answer:``, "The answer is" or ``\\boxed{}`` decides, whatever came before."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 MAX_CHARS = 2_000  # a longer answer after its mark is malformed; the whole text may be longer
 
-_MARK = re.compile(r"\banswer[*_` ]{0,8}:[*_]{0,4}", re.IGNORECASE)
+_MARK = re.compile(r"\banswer[*_` ]{0,8}:[*_]{0,4}|\bthe (?:final |correct )?answer is\b:?[*_]{0,4}", re.IGNORECASE)
 _WRAPPED = re.compile(r"^(\*{1,3}|_{1,3}|`{1,3}|\${1,2})(.*?)\1$", re.DOTALL)
 _LATEX_TEXT = re.compile(r"^\\(?:text|mathrm|mathbf|textbf|operatorname)\{([^{}]*)\}$")
 _LATEX_MATH = (("\\(", "\\)"), ("\\[", "\\]"))
