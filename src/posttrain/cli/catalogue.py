@@ -121,7 +121,11 @@ def show(
 
 
 def _said(response: Any) -> str:
-    return "\n".join(m.content + "".join(f"\n[call {c.name} {dict(c.arguments)}]" for c in m.tool_calls) for m in response.turns)
+    lines = []
+    for message in response.turns:
+        lines += [message.content] if message.content else []
+        lines += [f"[call {c.name} {dict(c.arguments)}]" for c in message.tool_calls]
+    return "\n".join(lines)
 
 
 def _turns(response: Any) -> list[dict[str, Any]]:
