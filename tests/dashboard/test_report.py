@@ -110,6 +110,17 @@ def test_a_run_without_results_still_has_a_page(make_run: Callable[..., RunDir],
     assert "Learning curves" in text and "Answers, before and after" not in text
 
 
+def test_a_stage_without_some_families_shows_a_dash(make_run: Callable[..., RunDir], tmp_path: Path) -> None:
+    make_run(tmp_path / "gap", steps=1)
+    with RunDir.open(tmp_path / "gap", write=True) as run:
+        results = run.results()
+        results["overall"]["pass_rate"]["few_shot"] = results["few_shot"] = None
+        run.write_results(results)
+        text = Document(page(run)).text
+    shown = results["overall"]["pass_rate"]
+    assert f"overall, 7 families {shown['before']:.2f} – {shown['after_sft']:.2f}" in text and "None" not in text
+
+
 def test_a_run_that_just_began_has_a_page(tmp_path: Path) -> None:
     with RunDir.create(tmp_path / "new", {"seed": 0}) as run:
         text = Document(page(run)).text

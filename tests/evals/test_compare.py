@@ -121,6 +121,24 @@ def test_table_of_stages_keeps_transfer_families_apart() -> None:
     assert lines["overall, 2 families"].split()[3:7] == ["0.00", "0.50", "0.50", "1.00"]
 
 
+def test_a_stage_that_left_families_out_has_no_overall_rate() -> None:
+    stages = {
+        "before": arm({"a/x": 0.0, "b/y": 0.5}),
+        "few_shot": arm({"a/x": 1.0}),
+        "after_sft": [],
+        "after_rl": arm({"a/x": 1.0, "b/y": 1.0}),
+    }
+    got = cmp.table(stages)
+    assert got["columns"] == ["before", "few_shot", "after_rl"]
+    assert got["few_shot"] is None and got["families"]["b/y"]["pass_rate"]["few_shot"] is None
+    assert got["families"]["a/x"]["pass_rate"]["few_shot"] == 1.0
+    assert next(c for c in got["comparisons"] if c["names"] == ["before", "few_shot"])["overall"]["num_families"] == 1
+    line = next(x for x in cmp.table_text(got).splitlines() if x.startswith("overall"))
+    assert line.split()[4] == "-"
+    with pytest.raises(UsageError, match="nothing to tabulate"):
+        cmp.table({"before": []})
+
+
 def test_a_table_of_one_stage_can_be_shown() -> None:
     got = cmp.table({"eval": arm({"a/x": 0.5})})
     assert "overall, 1 family" in cmp.table_text(got) and got["difference"] == 0.0

@@ -28,16 +28,16 @@ def headline(results: Mapping[str, Any], named: Mapping[str, str]) -> Html:
     size = f"{n['num_families']} families, {n['num_tasks']} tasks in {n['num_templates']} wordings, none seen in training"
     low, high = results["interval"]
     if len(columns) > 1:
-        big = f"{rates[first]:.2f} → {rates[last]:.2f}"
+        big = f"{_rate(rates[first], 2)} → {_rate(rates[last], 2)}"
         gain = f"{results['difference']:+.2f}, 95 % interval {low:+.2f} to {high:+.2f}"
     else:
-        big, gain = f"{rates[first]:.2f}", "one evaluation, nothing to compare with"
+        big, gain = _rate(rates[first], 2), "one evaluation, nothing to compare with"
     bars = []
     for c in columns:
         bars += [
             el("dt", named[c]),
-            el("dd", bar(rates[c], _STYLES.get(c, "s1"))),
-            el("dd", f"{rates[c]:.3f}", class_="num"),
+            el("dd", bar(rates[c] or 0.0, _STYLES.get(c, "s1"))),
+            el("dd", _rate(rates[c], 3), class_="num"),
         ]
     left = el(
         "div",
@@ -79,7 +79,7 @@ def _row(
     style: str,
 ) -> Html:
     tds = [el("td", name, data_label="family")]
-    tds += [el("td", f"{cells['pass_rate'][c]:.2f}", data_label=named[c]) for c in columns]
+    tds += [el("td", _rate(cells["pass_rate"][c], 2), data_label=named[c]) for c in columns]
     if row:
         tds += _difference(row, scale)
     return el("tr", *tds, class_=style or None)
@@ -141,6 +141,11 @@ def outcome(results: Mapping[str, Any], named: Mapping[str, str]) -> Html:
 
 def _comparison(results: Mapping[str, Any], first: str, last: str) -> Mapping[str, Any] | None:
     return next((c for c in results.get("comparisons", ()) if list(c["names"]) == [first, last]), None)
+
+
+def _rate(value: float | None, digits: int) -> str:
+    """A stage that left families out has no overall rate."""
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def _count(name: str, cells: Mapping[str, Any]) -> str:

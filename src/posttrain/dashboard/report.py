@@ -147,6 +147,8 @@ def costs(rows: Sequence[Mapping[str, Any]], info: Mapping[str, Any], results: M
 
 def _total(info: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     said = [f"{results['minutes']:.1f} minutes in all" if isinstance(results.get("minutes"), int | float) else ""]
+    peak = results.get("peak_memory_bytes")
+    said.append(f"{peak / 1e9:.2f} GB at most" if isinstance(peak, int | float) else "")
     said.append(str(info.get("cpu", "")))
     said.append(f"{info['cores']} cores" if "cores" in info else "")
     return ", ".join(s for s in said if s)

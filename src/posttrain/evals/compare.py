@@ -84,28 +84,36 @@ def _row(pairs: Sequence[tuple[Item, Item]], seed: int) -> dict[str, Any]:
     }
 
 
-def _mean_of_families(arm: Iterable[Item], reward: bool = False) -> float:
-    rates: dict[str, list[float]] = {}
+def _mean_of_families(arm: Iterable[Item], *, names: Iterable[str] = (), reward: bool = False) -> float | None:
+    """None where one of ``names`` has no judged task."""
+    rates: dict[str, list[float]] = {name: [] for name in names}
     for item in arm:
         if item.num_judged:
             rates.setdefault(item.family, []).append(item.reward if reward else item.pass_rate)
-    return sum(sum(r) / len(r) for r in rates.values()) / max(len(rates), 1)
+    if not rates or not all(rates.values()):
+        return None
+    return sum(sum(r) / len(r) for r in rates.values()) / len(rates)
 
 
 def table(stages: Mapping[str, Sequence[Trajectory]], *, transfer: Iterable[str] = (), seed: int = 0) -> dict[str, Any]:
     """The results of a run, JSON-able: pass rates by family and stage, differences from the first stage and to the last.
 
     ``stages`` are evaluations of the same tasks in order: ``{"before": [...], "after_rl": [...]}``. Each one's overall pass
-    rate stands at the top under its own name; ``difference`` and ``interval`` are of the last against the first.
+    rate stands at the top under its own name; ``difference`` and ``interval`` are of the last against the first. A stage that
+    left families out (no oracle, no few-shot prompt) has None there and overall: a mean over other families is not comparable.
+    Stages without trajectories are left out.
     """
-    if not stages or not all(stages.values()):
-        raise UsageError(f"no trajectories to tabulate in {[n for n, t in stages.items() if not t] or 'no stages'}")
+    stages = {name: t for name, t in stages.items() if t}
+    if not stages:
+        raise UsageError("no stage holds trajectories; there is nothing to tabulate")
     apart, columns = set(transfer), list(stages)
     arms = {name: items(t) for name, t in stages.items()}
     names = sorted({i.family for arm in arms.values() for i in arm.values()})
     first, last = columns[0], columns[-1]
     wanted = dict.fromkeys([(first, c) for c in columns[1:]] + [(c, last) for c in columns[:-1]])
-    comparisons = [compare(stages[a], stages[b], names=(a, b), transfer=apart, seed=seed) for a, b in wanted]
+    comparisons = [
+        compare(stages[a], stages[b], names=(a, b), transfer=apart, seed=seed) for a, b in wanted if _pairs(arms[a], arms[b])
+    ]
     head = next((c for c in comparisons if c["names"] == [first, last]), None)
     mains = [n for n in names if n not in apart] or names
     held = [n for n in names if n in apart] if mains != names else []
@@ -131,8 +139,8 @@ def _cells(arms: Mapping[str, dict[ItemKey, Item]], names: Sequence[str]) -> dic
         "num_families": len(names),
         "num_tasks": max(len(m) for m in mine.values()),
         "num_templates": len({i.cluster for m in mine.values() for i in m}),
-        "pass_rate": {stage: _mean_of_families(m) for stage, m in mine.items()},
-        "reward": {stage: _mean_of_families(m, reward=True) for stage, m in mine.items()},
+        "pass_rate": {stage: _mean_of_families(m, names=names) for stage, m in mine.items()},
+        "reward": {stage: _mean_of_families(m, names=names, reward=True) for stage, m in mine.items()},
     }
     if len(names) == 1:  # a single family's rate is a plain proportion of judged tasks
         judged = {s: [i for i in m if i.num_judged] for s, m in mine.items()}
@@ -147,7 +155,7 @@ def table_text(results: Mapping[str, Any]) -> str:
     rows = [["", *(LABELS.get(c, c) for c in columns), "gain", "95 % interval"]]
 
     def add(label: str, cells: Mapping[str, Any], row: Mapping[str, Any] | None) -> None:
-        rates = [f"{cells['pass_rate'][c]:.2f}" for c in columns]
+        rates = ["-" if cells["pass_rate"][c] is None else f"{cells['pass_rate'][c]:.2f}" for c in columns]
         rows.append([label, *rates, *([f"{row['difference']:+.2f}", _span(row["interval"])] if row else ["", ""])])
 
     for name, cells in results["families"].items():
