@@ -6,11 +6,12 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from posttrain.envs._base import Family
 from posttrain.types import Limits, Message, Response, Task
 
+Wording = TypeVar("Wording")
 _PIECE = re.compile(r"[0-9]|[A-Za-z]+|[^\sA-Za-z0-9]")
 
 
@@ -22,16 +23,14 @@ def ask(
     template: int,
     prompt: str,
     answer: Any,
-    steps: Sequence[str],
-    shown: str,
+    oracle: str,
     size: float,
     private: Mapping[str, Any] | None = None,
 ) -> Task:
-    """A single-turn task whose oracle says ``steps``, then ``Answer: shown``; the token limit leaves it twice that room.
+    """A single-turn task; ``oracle`` is the reference reply, kept private, and the token limit leaves twice its room.
 
-    ``size`` is the family's size metric. The steps are private: they hold the answer.
+    ``size`` is the family's size metric.
     """
-    oracle = worked(steps, shown)
     return Task(
         id=family.task_id(seed, level),
         environment=family.name,
@@ -47,8 +46,8 @@ def ask(
     )
 
 
-def worked(steps: Sequence[str], shown: str) -> str:
-    """Worked steps, one a line, and the answer line."""
+def worked(steps: Sequence[str], shown: object) -> str:
+    """Worked steps, one a line, and the answer line: ``worked(["2 + 2 = 4"], 4)``."""
     return "\n".join([*steps, f"Answer: {shown}"])
 
 
@@ -92,7 +91,7 @@ def text_decoys(task: Task, wrong: Sequence[str]) -> list[Response]:
     return out
 
 
-def pick(rng: random.Random, wordings: Sequence[str]) -> tuple[int, str]:
+def pick(rng: random.Random, wordings: Sequence[Wording]) -> tuple[int, Wording]:
     """A wording and its number, which becomes ``task.template``."""
     at = rng.randrange(len(wordings))
     return at, wordings[at]

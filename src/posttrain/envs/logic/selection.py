@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from posttrain.envs._base import Family
-from posttrain.envs._machinery.asking import ask, pick, said, text_decoys
+from posttrain.envs._machinery.asking import ask, pick, said, text_decoys, worked
 from posttrain.envs._machinery.words import COLOURS, NAMES
 from posttrain.types import Response, Task
 from posttrain.verifiers._base import Verifier
@@ -72,8 +72,7 @@ class PickExtreme(Family):
             template=template,
             prompt=prompt,
             answer=answer,
-            steps=steps,
-            shown=answer,
+            oracle=worked(steps, answer),
             size=size,
             private=private,
         )

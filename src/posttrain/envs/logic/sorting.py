@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from posttrain.envs._base import Family
-from posttrain.envs._machinery.asking import ask, pick, said, text_decoys
+from posttrain.envs._machinery.asking import ask, pick, said, text_decoys, worked
 from posttrain.envs._machinery.words import NAMES
 from posttrain.types import Response, Task
 from posttrain.verifiers._base import Verifier
@@ -51,8 +51,7 @@ class SortNumbers(Family):
             template=template,
             prompt=prompt,
             answer=answer,
-            steps=hundreds(answer) if level >= 4 else [],
-            shown=", ".join(answer),
+            oracle=worked(hundreds(answer) if level >= 4 else [], ", ".join(answer)),
             size=float(len(numbers)),
             private={"wrong": wrong},
         )
@@ -100,8 +99,7 @@ class SortPeople(Family):
             template=template,
             prompt=prompt,
             answer=ordered,
-            steps=steps,
-            shown=", ".join(ordered),
+            oracle=worked(steps, ", ".join(ordered)),
             size=float(num * (1 + ties)),
             private=private,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from posttrain.envs._base import Family
-from posttrain.envs._machinery.asking import ask, number_decoys, pick, said
+from posttrain.envs._machinery.asking import ask, number_decoys, pick, said, worked
 from posttrain.types import Response, Task
 from posttrain.verifiers._base import Verifier
 from posttrain.verifiers.number import Number
@@ -56,8 +56,7 @@ class Arithmetic(Family):
             template=template,
             prompt=prompt,
             answer=value,
-            steps=steps,
-            shown=str(value),
+            oracle=worked(steps, value),
             size=float(operations),
         )
 

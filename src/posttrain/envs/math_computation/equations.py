@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from posttrain.envs._base import Family
-from posttrain.envs._machinery.asking import ask, number_decoys, pick, said
+from posttrain.envs._machinery.asking import ask, number_decoys, pick, said, worked
 from posttrain.types import Response, Task
 from posttrain.verifiers._base import Verifier
 from posttrain.verifiers.number import Number
@@ -40,7 +40,7 @@ class LinearEquation(Family):
         prompt = prompt[0].upper() + prompt[1:] if not prompt.startswith(x) else prompt
         size = float(LAYERS[level])
         return ask(
-            self, seed, level, template=template, prompt=prompt, answer=solution, steps=steps, shown=str(solution), size=size
+            self, seed, level, template=template, prompt=prompt, answer=solution, oracle=worked(steps, solution), size=size
         )
 
     def oracle(self, task: Task) -> Response:
