@@ -145,6 +145,13 @@ def test_stale_weights_end_the_run_and_name_the_engine(world: SimpleNamespace) -
         roll(world, world.KeyedEngine(), 2, expected=(3, "other"))
 
 
+def test_a_rollout_in_which_nothing_works_gives_up_early(world: SimpleNamespace) -> None:
+    engine = world.KeyedEngine(fail=world.sometimes(1.0))
+    with pytest.raises(InvalidRun, match=r"first 16 tries .* the sandbox crashed"):
+        roll(world, engine, 100, concurrency=4)
+    assert sum(engine.calls.values()) < 40
+
+
 def test_an_error_that_is_the_users_cancels_the_rest(world: SimpleNamespace) -> None:
     from posttrain.errors import UsageError
 

@@ -21,7 +21,7 @@ class Deadlines:
 
     sample: float = 600.0  # one turn, waiting for a free slot included
     step: float = 60.0  # one answer of a session, or its start
-    judge: float = 60.0  # one verdict
+    judge: float = 300.0  # one verdict, waiting for a free worker included
     attempt: float = 1800.0  # a whole attempt
 
 

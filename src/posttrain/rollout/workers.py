@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from posttrain.engines._base import Engine
 from posttrain.envs._base import Environment
@@ -18,6 +18,7 @@ from posttrain.types import Group, Sampling, Task
 if TYPE_CHECKING:
     from posttrain.progress import Progress
 
+HOPELESS = 16  # failures on our side without a single success, after which a rollout gives up
 MAX_BUGS = 3  # attempts that an environment's or verifier's own code may break before the run refuses to go on
 
 
@@ -45,6 +46,7 @@ async def rollout(
     which names the engine. So is code of an environment or verifier that raises more than a few times.
     """
     slots = asyncio.Semaphore(concurrency)
+    watched = _Watch(events)
     done = 0
 
     async def one(task: Task, environment: Environment, visit: int) -> Group:
@@ -61,7 +63,7 @@ async def rollout(
             slots=slots,
             deadlines=deadlines,
             backoff=backoff,
-            events=events,
+            events=watched,
         )
         done += 1
         if progress is not None:
@@ -75,6 +77,26 @@ async def rollout(
     if events is not None:
         events(kind="rollout", **counts(groups))
     return groups
+
+
+class _Watch:
+    """Passes events on, and ends a rollout in which nothing works: better now than after every deadline has passed."""
+
+    def __init__(self, events: Events | None) -> None:
+        self.events = events
+        self.failures = 0
+        self.works = False
+
+    def __call__(self, **event: Any) -> None:
+        if self.events is not None:
+            self.events(**event)
+        self.works |= event["kind"] == "attempt" and event["outcome"] != "infra_error"
+        self.failures += event["kind"] == "failure"
+        if not self.works and self.failures >= HOPELESS:
+            raise InvalidRun(
+                f"the first {self.failures} tries of this rollout all failed on our side, the last: {event.get('what', '')}. "
+                "Mend that, then resume the run"
+            )
 
 
 def counts(groups: Sequence[Group]) -> dict[str, float]:
