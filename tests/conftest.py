@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,19 +41,17 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def real_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directory of the built-in SmolLM2-135M-Instruct, converted once; skips where its GGUF file was not brought."""
-    from posttrain.models.load import BUILT_IN, find_gguf, resolve
+def real_model() -> Iterator[Path]:
+    """Directory of the built-in SmolLM2-135M-Instruct, converted once; skips where its file was not brought."""
+    from posttrain.errors import HostError
+    from posttrain.models.load import resolve
 
-    models = Path(os.environ.get("POSTTRAIN_MODELS", CHECKOUT / ".models"))
-    built_in = BUILT_IN["smollm2-135m-instruct"]
-    found = find_gguf(built_in, [models])
-    if found is None:
-        pytest.skip(f"{built_in.file} is neither under {models} nor installed; `make quickstart` brings it")
-    # Shared by the sessions of this checkout: converting takes 20 s and half a gigabyte.
-    before = os.environ["POSTTRAIN_CACHE"]
-    os.environ["POSTTRAIN_CACHE"] = str(CHECKOUT / ".models" / "cache")
-    try:
-        return resolve(str(found))
-    finally:
-        os.environ["POSTTRAIN_CACHE"] = before
+    # Its cache is kept from one session to the next: converting takes 20 s and half a gigabyte.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POSTTRAIN_MODELS", os.environ.get("POSTTRAIN_MODELS", str(CHECKOUT / ".models")))
+        patch.setenv("POSTTRAIN_CACHE", str(CHECKOUT / ".models" / "cache"))
+        try:
+            path = resolve("smollm2-135m-instruct")
+        except HostError as e:
+            pytest.skip(str(e))
+    yield path

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from posttrain.errors import UsageError, nearest
+from posttrain.models.gguf import quiet
 
 Kind = Literal["llama", "qwen2", "gemma3", "mixtral"]
 
@@ -62,8 +63,9 @@ def make_tiny(
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     tokenizer = make_tokenizer(vocab)
-    tokenizer.save_pretrained(path)
-    _make_model(kind, seed, hidden, layers, vocab, tokenizer).save_pretrained(path)
+    with quiet():
+        tokenizer.save_pretrained(path)
+        _make_model(kind, seed, hidden, layers, vocab, tokenizer).save_pretrained(path)
     return path
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from posttrain.errors import UsageError
 from posttrain.render import tool_calls
 from posttrain.render.template import ANSWER, CALL_ID, USER, Template
-from posttrain.render.vocabulary import Vocabulary
+from posttrain.render.vocabulary import SPOKEN, Vocabulary
 from posttrain.types import Message, ToolCall, ToolSpec, Turn
 
 __all__ = ["Renderer"]
@@ -87,13 +87,13 @@ class Renderer:
             return tool_calls.said(message)
         return self.decode(self.vocabulary.encode(self.template.answer((USER, message))[1]))
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Text without control tokens; tool-call and thinking tags are text."""
-        return self.vocabulary.decode(ids)
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
+        """Text, without control tokens unless they are asked for; tool-call and thinking tags are text."""
+        return self.vocabulary.decode(ids, control=not skip_special)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Plain text to ids; a control token written in it stays text."""
-        return tuple(self.vocabulary.encode(self.vocabulary.shield(text, self.template.control)))
+        """What a policy says, as ids; a control token written in it stays text, tool-call and thinking tags excepted."""
+        return tuple(self.vocabulary.encode(self.vocabulary.shield(text, self.template.control - SPOKEN)))
 
     @property
     def template_hash(self) -> str:
