@@ -126,6 +126,13 @@ def test_a_table_that_names_another_plugin_replaces_the_old_one(folder: Path) ->
     assert got["verifier"] == {"name": "exact", "partial": 0.3}
 
 
+def test_a_text_option_takes_the_text_as_it_was_written(folder: Path) -> None:
+    for text in ("nan", "007", "true", "1e5", "3"):
+        assert options.load(folder / "jobs" / "base.toml", [f"note={text}"])["note"] == text
+    assert options.load(folder / "jobs" / "base.toml", ["steps=3"])["steps"] == 3
+    assert options.assignments(["a.b=3", "c=true", "d=x"]) == {"a": {"b": 3}, "c": True, "d": "x"}
+
+
 @pytest.mark.parametrize("text", ["lr", "=3", "a..b=1", ""])
 def test_a_malformed_override_is_refused(folder: Path, text: str) -> None:
     with pytest.raises(UsageError, match="not of the form key=value"):

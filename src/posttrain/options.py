@@ -12,7 +12,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -31,6 +31,14 @@ class _At(str):
 
     __slots__ = ("base",)
     base: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """An override's value that reads as a number or a truth value; a text option takes the text it was written as."""
+
+    value: bool | int | float
+    text: str
 
 
 def shipped() -> list[str]:
@@ -68,7 +76,7 @@ def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), 
         table = {"recipe": _mark(str(source), cwd)}
     else:
         table = _read(source_path(source), ())
-    changes = assignments(overrides)
+    changes = _assign(overrides)
     for name, value in kw.items():
         _put(changes, name.split("__"), value, name)
     table = _merge(table, _mark(changes, cwd))
@@ -82,6 +90,11 @@ def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), 
 
 def assignments(overrides: Sequence[str]) -> dict[str, Any]:
     """``["train.lr=1e-5", "loss=clipped"]`` -> ``{"train": {"lr": 1e-5}, "loss": "clipped"}``. Raises UsageError."""
+    plain: dict[str, Any] = _plain(_assign(overrides))
+    return plain
+
+
+def _assign(overrides: Sequence[str]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for override in overrides:
         key, value = _override(override)
@@ -158,7 +171,9 @@ def _override(text: str) -> tuple[str, Any]:
     except tomllib.TOMLDecodeError:
         return key, value
     read = parsed["value"] if set(parsed) == {"value"} else value
-    return key, read if isinstance(read, str | bool | int | float | list | dict) else value
+    if isinstance(read, bool | int | float):
+        return key, _Word(read, value)
+    return key, read if isinstance(read, str | list | dict) else value
 
 
 def _put(table: dict[str, Any], keys: list[str], value: Any, source: str) -> None:
@@ -198,7 +213,7 @@ def _mark(value: Any, base: Path) -> Any:
         marked = _At(value)
         marked.base = base
         return marked
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, bool | int | float | _Word):
         return value
     raise UsageError(
         f"an option is {value!r} ({type(value).__name__}), which cannot be saved with a run; give a name, a number or a table"
@@ -210,6 +225,8 @@ def _plain(value: Any) -> Any:
         return {k: _plain(v) for k, v in value.items() if v is not None}
     if isinstance(value, list):
         return [_plain(v) for v in value]
+    if isinstance(value, _Word):
+        return value.value
     return str(value) if isinstance(value, str) else value
 
 
@@ -228,9 +245,11 @@ def _settle_value(key: str, kind: Any, plugin: tuple[str | None, Any], value: An
     if isinstance(value, list):
         inner = next(iter(get_args(kind)), Any)
         return [_settle_value(key, inner, plugin, v) for v in value]
-    if plugin[0] is not None and value != "none":
+    if plugin[0] is not None and value != "none" and not isinstance(value, _Word):
         return _settle_plugin(kind, plugin[0], plugin[1], value)
     options = [kind, *get_args(kind)]
+    if isinstance(value, _Word):
+        return value.text if str in options and not {bool, int, float} & set(options) else value.value
     nested = next((o for o in options if is_dataclass(o) and isinstance(o, type)), None)
     if isinstance(value, dict) and nested is not None:
         return _settle(nested, value)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from posttrain.errors import EXIT_BUG, EXIT_HOST, EXIT_INTERRUPTED, EXIT_OK, PosttrainError
+from posttrain.errors import EXIT_BUG, EXIT_HOST, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, PosttrainError
 
 DISK_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 OUT_OF_MEMORY: Final = re.compile(r"can't allocate memory|out of memory|std::bad_alloc", re.IGNORECASE)
@@ -36,8 +36,10 @@ def guarded(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has left, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, SystemExit) as exc:  # the parser turns the first into the second
+        if not isinstance(exc, BrokenPipeError) and not isinstance(exc.__context__, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output has left, as `| head` does
         return EXIT_OK
     except Exception as exc:
         return _others(exc, argv)
@@ -54,6 +56,9 @@ def say(text: str) -> None:
 def _others(exc: Exception, argv: Sequence[str]) -> int:
     """What is no error of ours: the parser's complaint, a full disk, too little memory, or a bug."""
     complaint: Any = exc
+    if type(exc).__name__ == "NoArgsIsHelpError":
+        print(complaint.format_message(), file=sys.stderr)
+        return EXIT_USAGE
     if callable(getattr(exc, "format_message", None)) and isinstance(getattr(exc, "exit_code", None), int):
         say(f"{complaint.format_message()} See 'posttrain --help'.")
         return int(complaint.exit_code)

