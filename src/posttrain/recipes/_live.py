@@ -1,0 +1,66 @@
+"""What a recipe runs on: a model, its renderer, the policy that trains it and the engine that samples from it.
+
+At staleness 0 policy and engine share one module, so a sync moves a version number and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from posttrain.engines._base import Engine
+from posttrain.engines.native import Native
+from posttrain.train.policy import OpenPolicy, Policy
+
+if TYPE_CHECKING:
+    from posttrain.render import Renderer
+
+Precision = Literal["auto", "exact", "fast"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """Everything that is open during a run."""
+
+    renderer: Renderer
+    module: Any  # the transformers module that both sides run
+    policy: OpenPolicy
+    engine: Engine
+    precision: str
+
+
+@asynccontextmanager
+async def open_live(
+    model: str, engine: Native, train: Policy, *, precision: Precision = "auto", device: str = "cpu", threads: int = 0
+) -> AsyncIterator[Live]:
+    """Loads ``model`` and opens policy and engine over the same weights; "auto" measures whether bf16 pays here."""
+    from posttrain.train.publish import publish
+
+    module, renderer, chosen = _load(model, precision, device, threads)
+    policy = replace(train, precision=chosen).open(module, renderer)
+    async with replace(engine, precision=chosen).open(module, renderer) as opened:
+        await publish(policy, opened)
+        yield Live(renderer=renderer, module=module, policy=policy, engine=opened, precision=chosen)
+
+
+@asynccontextmanager
+async def open_engine(model: str, engine: Native, *, precision: Precision = "auto", device: str = "cpu") -> AsyncIterator[Engine]:
+    """An engine alone, for talking to a model or evaluating it."""
+    module, renderer, chosen = _load(model, precision, device, 0)
+    async with replace(engine, precision=chosen).open(module, renderer) as opened:
+        yield opened
+
+
+def _load(model: str, precision: Precision, device: str, threads: int) -> tuple[Any, Renderer, Literal["exact", "fast"]]:
+    import torch
+
+    from posttrain.engines.native.precision import choose_precision
+    from posttrain.models.load import load, load_renderer
+
+    if threads:
+        torch.set_num_threads(threads)
+    chosen = choose_precision(device) if precision == "auto" else precision
+    module = load(model, dtype=torch.float32 if chosen == "exact" else torch.bfloat16, device=device)
+    return module, load_renderer(model), chosen

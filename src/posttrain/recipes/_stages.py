@@ -1,0 +1,154 @@
+"""Steps that several recipes take: evaluate on held-out tasks, save a point to come back to, sum up a step's figures."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from posttrain.dashboard.report import write_report
+from posttrain.evals.compare import table, table_text
+from posttrain.evals.suite import evaluate
+from posttrain.train.checkpoint import problem
+from posttrain.train.publish import publish
+from posttrain.types import Group, Task, Trajectory
+
+SAVING = 20.0  # seconds left for the last checkpoint, the export and the report
+
+if TYPE_CHECKING:
+    from posttrain.envs._base import Environment
+    from posttrain.pools._base import OpenPool
+    from posttrain.progress import Progress
+    from posttrain.recipes._live import Live
+    from posttrain.store.run_dir import RunDir
+
+
+async def evaluation(
+    stage: str,
+    live: Live,
+    environments: Sequence[Environment],
+    tasks: Mapping[str, Sequence[Task]],
+    run: RunDir,
+    progress: Progress,
+    seed: int,
+) -> list[Trajectory]:
+    """Temperature 0 over ``tasks``, every trajectory stored; read back where the stage was committed before."""
+    if run.result(stage) is not None:
+        return list(run.trajectories(stage))
+    progress.stage(stage, sum(len(t) for t in tasks.values()))
+    began, cpu = time.monotonic(), time.process_time()
+    trajectories = await evaluate(
+        environments, live.engine, tasks=tasks, seed=seed, progress=progress, events=partial(run.write_event, stage=stage, step=0)
+    )
+    passed = sum(1 for t in trajectories if t.verdict is not None and t.verdict.status == "ok")
+    figures = {"pass_rate": passed / max(len(trajectories), 1), "seconds": time.monotonic() - began}
+    run.write_trajectories(stage, 0, trajectories)
+    run.write_metrics(stage, 0, {**figures, "cpu_seconds": time.process_time() - cpu})
+    run.commit(stage, 0, result=figures)
+    progress.log(f"{stage}: {passed} of {len(trajectories)} passed ({figures['pass_rate']:.3f})")
+    return trajectories
+
+
+def save_point(run: RunDir, stage: str, step: int, live: Live, pool: OpenPool, result: dict[str, Any] | None) -> None:
+    """Writes a checkpoint, then commits the step that it holds; of RLVR's only the last two are kept."""
+    name = f"{stage}-{step:05d}"
+    live.policy.save(run.checkpoints / name, extra={"pool": pool.state()})
+    run.commit(stage, step, result=result, checkpoint=name)
+    for old in sorted(run.checkpoints.glob("rlvr-*"))[:-2]:
+        shutil.rmtree(old)
+
+
+async def go_back(run: RunDir, live: Live, pool: OpenPool, progress: Progress) -> tuple[str, int]:
+    """Puts policy and pool where the newest whole checkpoint left them; ("", -1) for a run that has none.
+
+    What was committed after a checkpoint that proves damaged is undone with it.
+    """
+    commits = [c for c in run.commits() if "checkpoint" in c]
+    for commit in reversed(commits):
+        damage = problem(run.checkpoints / commit["checkpoint"])
+        if not damage:
+            extra = live.policy.restore(run.checkpoints / commit["checkpoint"])
+            pool.restore(extra["pool"])
+            await publish(live.policy, live.engine)
+            progress.log(f"going on from {commit['checkpoint']}")
+            return commit["stage"], commit["step"]
+        progress.log(f"skipped a damaged checkpoint: {damage}")
+        earlier = [c["step"] for c in commits if c["stage"] == commit["stage"] and c["step"] < commit["step"]]
+        run.rewind(commit["stage"], max(earlier, default=None))
+        for later in ("after_sft", "after_rl") if commit["stage"] == "warm_up" else ("after_rl",):
+            run.rewind(later, None)
+    return "", -1
+
+
+class Clock:
+    """How long a run has worked, over all of its sittings, in seconds."""
+
+    def __init__(self, run: RunDir) -> None:
+        self.run = run
+        self.began = time.monotonic()
+        self.earlier = float(run.info.get("seconds", 0.0))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds worked so far."""
+        return self.earlier + time.monotonic() - self.began
+
+    def steps_that_fit(self, minutes: float, step_seconds: float, most: int) -> int:
+        """RLVR steps within the budget when one took ``step_seconds``, the last evaluation and saving left out; at least 2."""
+        looks = [row["seconds"] for row in self.run.metrics() if row["stage"] in ("before", "after_sft")]
+        left = minutes * 60 - self.seconds - max(looks, default=0.0) - SAVING
+        return max(2, min(most, 1 + int(left / step_seconds)))
+
+
+def finish(
+    run: RunDir, stages: Mapping[str, Sequence[Trajectory]], transfer: Sequence[str], clock: Clock, seed: int
+) -> dict[str, Any]:
+    """The table, results.json and the report; the run is finished."""
+    results = table(stages, transfer=transfer, seed=seed) | {
+        "minutes": clock.seconds / 60,
+        "peak_memory_bytes": peak_memory(),
+        "model": str(run.model),
+        "report": str(run.path / "report.html"),
+    }
+    results["table"] = table_text(results)
+    run.write_results(results)
+    run.note(seconds=clock.seconds)
+    run.set_status("finished")
+    write_report(run, run.path / "report.html")
+    return results
+
+
+def peak_memory() -> int:
+    """Largest resident memory of this process so far, in bytes."""
+    scale = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+
+
+def group_figures(groups: Sequence[Group]) -> dict[str, float]:
+    """Rewards, pass rates and failure shares of one step's groups, overall and by environment."""
+    trajectories = [t for g in groups for t in g.trajectories]
+    judged = [t for t in trajectories if t.verdict is not None and t.verdict.trains and t.outcome != "infra_error"]
+    n = max(len(judged), 1)
+    figures = {
+        "reward": sum(t.reward or 0.0 for t in judged) / n,
+        "pass_rate": sum(t.verdict is not None and t.verdict.status == "ok" for t in judged) / n,
+        "mixed_groups": sum(g.mixed for g in groups) / max(len(groups), 1),
+        "zero_variance_groups": sum(not g.mixed for g in groups) / max(len(groups), 1),
+        "malformed": sum(t.verdict is not None and t.verdict.status == "malformed" for t in judged) / n,
+        "truncated": sum(t.outcome == "truncated" for t in judged) / n,
+        "attempts": float(len(trajectories)),
+        "infra_errors": float(len(trajectories) - len(judged)),
+        "sampled_tokens": float(sum(t.num_sampled for t in trajectories)),
+        "response_tokens": sum(t.num_sampled for t in judged) / n,
+    }
+    for name in sorted({g.task.environment for g in groups}):
+        mine = [t for t in judged if t.task.environment == name]
+        if mine:
+            passed = sum(t.verdict is not None and t.verdict.status == "ok" for t in mine)
+            figures[f"pass_rate/{name}"] = passed / len(mine)
+            figures[f"reward/{name}"] = sum(t.reward or 0.0 for t in mine) / len(mine)
+    return figures

@@ -1,0 +1,126 @@
+"""Before any step: prompts as the policy sees them, sampled answers with their rewards, and what a run would cost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from posttrain import options
+from posttrain.errors import UsageError
+from posttrain.progress import Progress
+from posttrain.recipes._live import open_live
+from posttrain.recipes._stages import group_figures, peak_memory
+from posttrain.recipes.rlvr import Rlvr
+from posttrain.recipes.sft import oracle_rows
+from posttrain.rollout.scripted import check_environments
+from posttrain.rollout.workers import GroupRequest, rollout
+from posttrain.types import Group, Sampling
+
+if TYPE_CHECKING:
+    from posttrain.recipes._live import Live
+
+SHOWN = 1200  # characters of a prompt or an answer that are printed
+
+
+def main(source: str, *, overrides: Sequence[str] = (), progress: Progress | None = None, **kw: Any) -> dict[str, Any]:
+    """The answer of ``posttrain preview RECIPE``: ``tasks`` (prompt, answers, rewards), ``mixed_groups``, ``predicted``, ``text``."""
+    table = options.load(source, overrides, **kw)
+    recipe = options.recipe(table, source)
+    if not isinstance(recipe, Rlvr):
+        raise UsageError(f"preview shows rollouts, and {source} is a {type(recipe).__name__.lower()} recipe; preview an rlvr one")
+    return asyncio.run(_preview(recipe, progress or Progress(quiet=True)))
+
+
+async def _preview(recipe: Rlvr, progress: Progress) -> dict[str, Any]:
+    environments = recipe.training_environments()
+    async with open_live(
+        recipe.model, recipe.engine, recipe.train, precision=recipe.precision, device=recipe.device, threads=recipe.threads
+    ) as live:
+        await check_environments((*environments, *recipe.transfer), live.renderer)
+        pool = recipe.pool.open(environments, recipe.seed)
+        by_name = {e.name: e for e in environments}
+        requests = [
+            GroupRequest(task=task, environment=by_name[task.environment], visit=visit, group_size=recipe.group_size)
+            for task, visit in pool.next(recipe.tasks_per_step)
+        ]
+        progress.stage("preview", len(requests))
+        began = time.monotonic()
+        sampling = Sampling(temperature=recipe.temperature, max_tokens=max(r.task.limits.max_tokens for r in requests))
+        groups = await rollout(requests, live.engine, seed=recipe.seed, sampling=sampling, progress=progress)
+        rolled = time.monotonic() - began
+        step = await _time_a_step(live, recipe, groups)
+    figures = group_figures(groups)
+    predicted = _predict(recipe, len(environments) + len(recipe.transfer), rolled, step)
+    shown = [_shown(live, g) for g in groups]
+    return {
+        "recipe": type(recipe).__name__.lower(),
+        "precision": live.precision,
+        "tasks": shown,
+        "pass_rate": figures["pass_rate"],
+        "mixed_groups": figures["mixed_groups"],
+        "malformed": figures["malformed"],
+        "predicted": predicted,
+        "text": _text(shown, figures, predicted),
+    }
+
+
+async def _time_a_step(live: Live, recipe: Rlvr, groups: Sequence[Group]) -> float:
+    """Seconds of one training step on what was sampled, at learning rate 0 so that nothing is learnt."""
+    rows = [t for g in recipe.advantage(groups) for t in g.trajectories]
+    if not any(t.advantage for t in rows):
+        rows = await oracle_rows(live, recipe.training_environments(), recipe.tasks_per_step)
+    began = time.monotonic()
+    if rows:
+        live.policy.step(rows, recipe.loss if rows[0].reward is not None else recipe.warm_up.loss, lr=0.0)
+    return time.monotonic() - began
+
+
+def _predict(recipe: Rlvr, num_environments: int, rollout_seconds: float, train_seconds: float) -> dict[str, float]:
+    attempts = recipe.tasks_per_step * recipe.group_size
+    evaluation = rollout_seconds / attempts * recipe.eval_tasks * num_environments
+    looks = 3 + (2.5 if recipe.few_shot else 0)  # a few-shot prompt is several times as long
+    seconds = looks * evaluation + (recipe.warm_up.steps + recipe.steps) * train_seconds + recipe.steps * rollout_seconds
+    if recipe.minutes:
+        seconds = min(seconds, recipe.minutes * 60)
+    return {
+        "rollout_seconds": rollout_seconds,
+        "train_seconds": train_seconds,
+        "step_seconds": rollout_seconds + train_seconds,
+        "minutes": seconds / 60,
+        "peak_memory_bytes": float(peak_memory()),
+    }
+
+
+def _shown(live: Live, group: Group) -> dict[str, Any]:
+    first = group.trajectories[0]
+    return {
+        "task": group.task.id,
+        "prompt": live.renderer.decode(first.turns[0].token_ids, skip_special=False) if first.turns else "",
+        "answers": [
+            {
+                "text": t.final_text,
+                "reward": t.reward,
+                "status": t.verdict.status if t.verdict else t.outcome,
+                "parts": dict(t.verdict.parts) if t.verdict else {},
+            }
+            for t in group.trajectories
+        ],
+    }
+
+
+def _text(shown: Sequence[dict[str, Any]], figures: dict[str, float], predicted: dict[str, float]) -> str:
+    lines = []
+    for task in shown[:6]:
+        lines += [f"--- {task['task']}", task["prompt"][:SHOWN].rstrip()]
+        for answer in task["answers"][:3]:
+            lines += [f"  [{answer['status']} {answer['reward']}] {answer['text'][:SHOWN].strip()!r}"]
+    lines += [
+        "",
+        f"pass rate {figures['pass_rate']:.2f}, malformed {figures['malformed']:.2f}, mixed groups {figures['mixed_groups']:.2f} "
+        "(below 0.2 most groups teach nothing)",
+        f"a step takes about {predicted['step_seconds']:.0f} s, the run about {predicted['minutes']:.1f} min, "
+        f"peak memory so far {predicted['peak_memory_bytes'] / 1e9:.1f} GB",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,177 @@
+"""Reinforcement learning with verifiable rewards, the whole job: evaluate, warm up, learn, evaluate, report.
+
+Differs from textbook GRPO (2402.03300) in four ways: tasks come from a pool that prefers those that are failed or mixed;
+groups whose rewards are equal are left out of batch and denominator; the clip is asymmetric (DAPO, 2503.14476); there is
+no KL term and no reference model. Prompts of a group run through the model once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posttrain.advantages._base import Advantage
+from posttrain.advantages.group_mean import GroupMean
+from posttrain.engines.native import Native
+from posttrain.envs._base import Environment
+from posttrain.envs.rows import Rows
+from posttrain.errors import UsageError
+from posttrain.evals.suite import few_shot, held_out_tasks
+from posttrain.losses._base import Loss
+from posttrain.losses.clipped import Clipped
+from posttrain.pools._base import Pool
+from posttrain.pools.hard_mining import HardMining
+from posttrain.recipes._live import Live, Precision, open_live
+from posttrain.recipes._stages import Clock, evaluation, finish, go_back, group_figures, save_point
+from posttrain.recipes.sft import Sft
+from posttrain.rollout.scripted import check_environments
+from posttrain.rollout.workers import rollout
+from posttrain.train.policy import Policy
+from posttrain.train.publish import publish
+from posttrain.types import Sampling
+
+if TYPE_CHECKING:
+    from posttrain.pools._base import OpenPool
+    from posttrain.progress import Progress
+    from posttrain.store.run_dir import RunDir
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rlvr:
+    """From a model and its environments to a better model and a report.
+
+    ``environments`` train; ``transfer`` are held out whole and only evaluated. ``data`` adds a file of your own rows, judged
+    by ``reward`` (a Python file with ``def reward(trajectory) -> float``) or as ``rows`` says. ``minutes`` > 0 turns a time
+    budget into a number of RLVR steps, once, after the first of them; ``steps`` is the most there can be.
+    """
+
+    model: str = "smollm2-135m-instruct"
+    device: str = "cpu"
+    precision: Precision = "auto"
+    threads: int = 0
+    seed: int = 0
+    minutes: float = 0.0
+    environments: tuple[Environment, ...] = field(default=(), metadata={"kind": "envs"})
+    transfer: tuple[Environment, ...] = field(default=(), metadata={"kind": "envs"})
+    data: Path | None = None
+    reward: Path | None = None
+    rows: Rows | None = field(default=None, metadata={"kind": "envs"})
+    engine: Native = Native()
+    train: Policy = Policy()
+    warm_up: Sft = Sft()
+    eval_tasks: int = 32
+    few_shot: int = 3
+    steps: int = 15
+    tasks_per_step: int = 12
+    group_size: int = 8
+    temperature: float = 1.0
+    loss: Loss = field(default_factory=Clipped, metadata={"kind": "losses"})
+    advantage: Advantage = field(default_factory=GroupMean, metadata={"kind": "advantages"})
+    pool: Pool = field(default_factory=HardMining, metadata={"kind": "pools"})
+    checkpoint_every: int = 5
+
+    def run(self, run: RunDir, progress: Progress) -> dict[str, Any]:
+        """Runs or resumes the job in ``run``; returns its results, with the table as text."""
+        return asyncio.run(self.work(run, progress))
+
+    async def work(self, run: RunDir, progress: Progress) -> dict[str, Any]:
+        """The job, top to bottom."""
+        clock = Clock(run)
+        environments = self.training_environments()
+        everywhere = (*environments, *self.transfer)
+        tasks = {e.name: held_out_tasks(e, self.eval_tasks) for e in everywhere}
+        async with open_live(
+            self.model, self.engine, self.train, precision=self.precision, device=self.device, threads=self.threads
+        ) as live:
+            await check_environments(everywhere, live.renderer)
+            pool = self.pool.open(environments, self.seed)
+            stage, step = await go_back(run, live, pool, progress)
+            look = partial(evaluation, live=live, environments=everywhere, run=run, progress=progress, seed=self.seed)
+
+            stages = {"before": await look("before", tasks=tasks)}
+            if self.few_shot:
+                shown = {
+                    e.name: [few_shot(e, t, self.few_shot) for t in tasks[e.name]] for e in everywhere if hasattr(e, "oracle")
+                }
+                stages["few_shot"] = await look("few_shot", tasks=shown)
+            if self.warm_up.steps + self.warm_up.rejection_steps:
+                if not stage:
+                    await self.warm_up.train(live, environments, run, progress, seed=self.seed)
+                    save_point(run, "warm_up", 0, live, pool, {"keep": True})
+                stages["after_sft"] = await look("after_sft", tasks=tasks)
+            await self.learn(live, environments, pool, run, progress, clock, step + 1 if stage == "rlvr" else 0)
+            stages["after_rl"] = await look("after_rl", tasks=tasks)
+            live.policy.export(run.model)
+        return finish(run, stages, [e.name for e in self.transfer], clock, self.seed)
+
+    async def learn(
+        self,
+        live: Live,
+        environments: Sequence[Environment],
+        pool: OpenPool,
+        run: RunDir,
+        progress: Progress,
+        clock: Clock,
+        first: int,
+    ) -> None:
+        """RLVR from step ``first``: draw, roll out, verify, compare within groups, step, publish."""
+        by_name = {e.name: e for e in environments}
+        steps = run.info.get("rlvr_steps", self.steps)
+        progress.stage("rlvr", steps)
+        step = first
+        while step < steps:
+            began, cpu = time.monotonic(), time.process_time()
+            requests = [(task, by_name[task.environment], visit) for task, visit in pool.next(self.tasks_per_step)]
+            budget = max(task.limits.max_tokens for task, _, _ in requests)
+            groups = await rollout(
+                requests,
+                live.engine,
+                group_size=self.group_size,
+                seed=self.seed,
+                sampling=Sampling(temperature=self.temperature, max_tokens=budget),
+                events=partial(run.write_event, stage="rlvr", step=step),
+                expected=(live.policy.version, live.policy.weights_hash()),
+            )
+            rolled = time.monotonic()
+            for group in groups:
+                pool.observe(group)
+            figures = group_figures(groups)
+            groups = self.advantage(live.policy.annotate(groups, self.loss.annotations))
+            result = live.policy.step([t for g in groups for t in g.trajectories], self.loss)
+            await publish(live.policy, live.engine)
+            seconds = time.monotonic() - began
+            run.write_trajectories("rlvr", step, result.trajectories)
+            figures |= result.metrics | {
+                "rollout_seconds": rolled - began,
+                "train_seconds": began + seconds - rolled,
+                "step_seconds": seconds,
+                "tokens_per_second": figures["sampled_tokens"] / (rolled - began),
+                "cpu_seconds": time.process_time() - cpu,
+            }
+            run.write_metrics("rlvr", step, figures)
+            if self.minutes and "rlvr_steps" not in run.info:
+                steps = clock.steps_that_fit(self.minutes, seconds, self.steps)
+                run.note(rlvr_steps=steps)
+                progress.stage("rlvr", steps)
+            step += 1
+            progress.update(
+                step, reward=figures["reward"], mixed=figures["mixed_groups"], tokens_per_second=figures["tokens_per_second"]
+            )
+            if step == steps or step % self.checkpoint_every == 0:
+                save_point(run, "rlvr", step - 1, live, pool, {"steps": steps} if step == steps else None)
+
+    def training_environments(self) -> tuple[Environment, ...]:
+        """The environments that train, your own rows among them. Raises ``UsageError`` when there is none."""
+        own: tuple[Environment, ...] = ()
+        if self.rows is not None or self.data is not None:
+            rows = self.rows if self.rows is not None else Rows(data=self.data)
+            changes = {k: v for k, v in (("data", self.data), ("reward", self.reward)) if v is not None}
+            own = (replace(rows, **changes),)
+        if not self.environments and not own:
+            raise UsageError("the recipe trains on nothing: name environments, or give data=ROWS.jsonl and reward=REWARD.py")
+        return (*self.environments, *own)

@@ -1,0 +1,117 @@
+"""Supervised fine-tuning: worked reference trajectories, then rejection sampling.
+
+Differs from the textbook in being short on purpose: a policy sharpened by long SFT leaves RLVR few groups in which some
+attempts pass and others fail. Quality over quantity: every row was judged right by the family's own verifier.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from posttrain.losses._base import Loss
+from posttrain.losses.cross_entropy import CrossEntropy
+from posttrain.rollout.scripted import rows_of_oracles
+from posttrain.rollout.workers import rollout
+from posttrain.train.publish import publish
+from posttrain.types import Sampling, Task, Trajectory
+
+if TYPE_CHECKING:
+    from posttrain.envs._base import Environment
+    from posttrain.progress import Progress
+    from posttrain.recipes._live import Live
+    from posttrain.store.run_dir import RunDir
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sft:
+    """Warm-up: ``steps`` steps on oracle rows, then ``rejection_steps`` on the policy's own verified answers.
+
+    ``rows_per_step`` rows a step; at most ``steps * rows_per_step`` oracle rows are made, spread evenly over environments.
+    ``rejection_tasks`` tasks get ``rejection_samples`` attempts each; one verified attempt a task is kept.
+    """
+
+    steps: int = 6
+    rows_per_step: int = 16
+    lr: float = 5e-5
+    rejection_steps: int = 1
+    rejection_tasks: int = 32
+    rejection_samples: int = 4
+    temperature: float = 1.0
+    loss: Loss = field(default_factory=CrossEntropy, metadata={"kind": "losses"})
+
+    async def train(
+        self,
+        live: Live,
+        environments: Sequence[Environment],
+        run: RunDir,
+        progress: Progress,
+        *,
+        seed: int,
+        stage: str = "warm_up",
+    ) -> None:
+        """Runs the warm-up on ``live``; the caller saves."""
+        rows = await oracle_rows(live, environments, self.steps * self.rows_per_step)
+        progress.stage(stage, self.steps + self.rejection_steps)
+        steps = min(self.steps, -(-len(rows) // self.rows_per_step))
+        for step in range(steps):
+            await self.step(live, rows[step :: steps or 1], run, progress, stage, step)
+        if not self.rejection_steps:
+            return
+        kept = await self.rejection_rows(live, environments, run, progress, seed=seed, stage=stage)
+        for i in range(self.rejection_steps if kept else 0):
+            await self.step(live, kept[i :: self.rejection_steps], run, progress, stage, steps + i)
+
+    async def step(self, live: Live, rows: Sequence[Trajectory], run: RunDir, progress: Progress, stage: str, step: int) -> None:
+        """One optimiser step on ``rows`` and its metrics."""
+        began, cpu = time.monotonic(), time.process_time()
+        result = live.policy.step(rows, self.loss, lr=self.lr)
+        await publish(live.policy, live.engine)
+        seconds = time.monotonic() - began
+        run.write_trajectories(stage, step, result.trajectories)
+        run.write_metrics(
+            stage, step, {**result.metrics, "rows": len(rows), "train_seconds": seconds, "cpu_seconds": time.process_time() - cpu}
+        )
+        progress.update(step + 1, loss=result.metrics["loss"], tokens_per_second=result.metrics["num_tokens_trained"] / seconds)
+
+    async def rejection_rows(
+        self, live: Live, environments: Sequence[Environment], run: RunDir, progress: Progress, *, seed: int, stage: str
+    ) -> list[Trajectory]:
+        """The policy's own answers that its verifiers accept, one a task, as rows with advantage 1."""
+        share = -(-self.rejection_tasks // max(len(environments), 1))
+        requests = [(task, env, 0) for env in environments for task in training_tasks(env, share, skip=512)]
+        groups = await rollout(
+            requests,
+            live.engine,
+            group_size=self.rejection_samples,
+            seed=seed,
+            sampling=Sampling(temperature=self.temperature, max_tokens=max(task.limits.max_tokens for task, _, _ in requests)),
+            events=partial(run.write_event, stage=stage, step=self.steps),
+        )
+        kept = []
+        for group in groups:
+            good = [t for t in group.trained if t.verdict is not None and t.verdict.status == "ok"]
+            if good:  # the shortest: least likely to be right by luck after a wrong step
+                best = min(good, key=lambda t: (t.num_sampled, t.attempt))
+                kept.append(replace(best, advantage=1.0, sampling=None))
+        run.write_event(kind="rejection_sampling", stage=stage, tasks=len(groups), kept=len(kept))
+        progress.log(f"rejection sampling: kept {len(kept)} verified answers of {len(groups)} tasks")
+        return kept
+
+
+def training_tasks(environment: Environment, n: int, skip: int = 0) -> list[Task]:
+    """The first n tasks of the stream after ``skip`` that are not held out; fewer where the data end."""
+    stream = (t for t in environment.tasks() if not t.held_out)
+    return list(islice(stream, skip, skip + n)) or list(islice((t for t in environment.tasks() if not t.held_out), n))
+
+
+async def oracle_rows(live: Live, environments: Sequence[Environment], n: int) -> list[Trajectory]:
+    """n worked reference trajectories, interleaved over the environments that have an oracle."""
+    able = [e for e in environments if hasattr(e, "oracle")]
+    share = -(-n // max(len(able), 1))
+    columns = [await rows_of_oracles(training_tasks(e, share), e, live.renderer) for e in able]
+    return [row for rank in range(share) for column in columns if rank < len(column) for row in (column[rank],)][:n]
