@@ -149,8 +149,9 @@ class Renderer:
         end = self.template.stop_end(after, len(before))
         if not whole.startswith(after[:end]):
             raise self.template.unstable("an answer as the last turn and as an earlier one", after[:end], whole)
-        header = self.vocabulary.unshield(after[len(before) : end]).partition(messages[-1].content.strip())[0].strip()
-        if header and messages[-1].content.strip() and before == self.template.text(messages[:-1], tools):
+        content = messages[-1].content.strip()
+        header = self.vocabulary.unshield(after[len(before) : end]).partition(content)[0].strip() if content else ""
+        if header and before == self.template.text(messages[:-1], tools):
             raise UsageError(
                 f"This chat template puts {header[:40]!r} before an answer but leaves it out of the prompt that asks for one "
                 "(add_generation_prompt), so training and sampling would differ; mend the template."
