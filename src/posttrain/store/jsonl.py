@@ -96,34 +96,36 @@ class Log:
         """Rows that stand, in order. An unfinished last line is passed over; a broken one elsewhere is ``InvalidRun``."""
         return (row for _, _, row in self.located())
 
-    def located(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """(offset, length in bytes, row) of rows that stand."""
-        marks = list(self._marks())
-        for number, offset, raw in self._lines():
+    def located(self, start: int = 0) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """(offset, length in bytes, row) of rows that stand, from the line that begins at byte ``start`` on."""
+        marks = list(self._marks(start))
+        for number, offset, raw in self._lines(start):
             if raw.startswith(_MARKER):
                 continue
             row = _parse(raw)
             if row is None:
                 if not raw.endswith(b"\n"):
                     return
+                where = f"line {number}" if not start else f"byte {offset}"
                 raise InvalidRun(
-                    f"{self.path}, line {number} is no JSON object: {raw[:80]!r}; the file was changed or damaged after it was "
+                    f"{self.path}, {where} is no JSON object: {raw[:80]!r}; the file was changed or damaged after it was "
                     "written. Restore it from a copy, or remove that line to go on without it"
                 )
             if not any(number < at and row.get("stage") == stage and _later(row, step) for at, stage, step in marks):
                 yield offset, len(raw), row
 
-    def _marks(self) -> Iterator[tuple[int, str, int | None]]:
-        for number, _, raw in self._lines():
+    def _marks(self, start: int) -> Iterator[tuple[int, str, int | None]]:
+        for number, _, raw in self._lines(start):
             if raw.startswith(_MARKER) and (row := _parse(raw)) is not None:
                 yield number, row["rewind"]["stage"], row["rewind"]["step"]
 
-    def _lines(self) -> Iterator[tuple[int, int, bytes]]:
-        """(line number from 1, offset, bytes) of the file as it is now."""
+    def _lines(self, start: int) -> Iterator[tuple[int, int, bytes]]:
+        """(line number from 1, counted from ``start``; offset; bytes) of the file as it is now."""
         if not self.path.is_file():
             return
-        offset = 0
+        offset = start
         with self.path.open("rb") as file:
+            file.seek(start)
             for number, raw in enumerate(file, start=1):
                 yield number, offset, raw
                 offset += len(raw)
