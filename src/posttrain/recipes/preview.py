@@ -15,7 +15,7 @@ from posttrain.recipes._stages import group_figures, peak_memory
 from posttrain.recipes.rlvr import Rlvr
 from posttrain.recipes.sft import oracle_rows
 from posttrain.rollout.scripted import check_environments
-from posttrain.rollout.workers import GroupRequest, rollout
+from posttrain.rollout.workers import rollout
 from posttrain.types import Group, Sampling
 
 if TYPE_CHECKING:
@@ -41,14 +41,13 @@ async def _preview(recipe: Rlvr, progress: Progress) -> dict[str, Any]:
         await check_environments((*environments, *recipe.transfer), live.renderer)
         pool = recipe.pool.open(environments, recipe.seed)
         by_name = {e.name: e for e in environments}
-        requests = [
-            GroupRequest(task=task, environment=by_name[task.environment], visit=visit, group_size=recipe.group_size)
-            for task, visit in pool.next(recipe.tasks_per_step)
-        ]
+        requests = [(task, by_name[task.environment], visit) for task, visit in pool.next(recipe.tasks_per_step)]
         progress.stage("preview", len(requests))
         began = time.monotonic()
-        sampling = Sampling(temperature=recipe.temperature, max_tokens=max(r.task.limits.max_tokens for r in requests))
-        groups = await rollout(requests, live.engine, seed=recipe.seed, sampling=sampling, progress=progress)
+        sampling = Sampling(temperature=recipe.temperature, max_tokens=max(task.limits.max_tokens for task, _, _ in requests))
+        groups = await rollout(
+            requests, live.engine, group_size=recipe.group_size, seed=recipe.seed, sampling=sampling, progress=progress
+        )
         rolled = time.monotonic() - began
         step = await _time_a_step(live, recipe, groups)
     figures = group_figures(groups)
