@@ -34,7 +34,7 @@ class Template:
     def __init__(self, tokenizer: Any, vocabulary: Vocabulary, eos_ids: Iterable[int]) -> None:
         self.vocabulary = vocabulary
         self._tokenizer = tokenizer
-        self._structural: frozenset[str] = frozenset()
+        self._structural = self._unspoken = frozenset[str]()
         self.supports_system, self.supports_tools = True, False
         self._refuse_what_varies()
         self.supports_system = self._shows(_SYSTEM.content, (_SYSTEM, USER))
@@ -43,6 +43,8 @@ class Template:
         self.stops = frozenset(s for s, i in vocabulary.added.items() if i in self.stop_ids)
         self._stop_pattern = re.compile("|".join(re.escape(s) for s in sorted(self.stops, key=len, reverse=True)) or r"(?!)")
         self._structural = self.stops | self._probe_structure()
+        named = {s for s in vocabulary.special if s in str(tokenizer.chat_template)}
+        self._unspoken = self._structural | (vocabulary.special - named)
         self.supports_tools = self._probe_tools()
 
     # -- rendering ---------------------------------------------------------------------------------------------------
@@ -71,7 +73,7 @@ class Template:
                 date_string=FIXED_DATE,
                 **self._tokenizer.special_tokens_map,
             )
-        except (jinja2.TemplateError, TypeError) as e:
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as e:
             roles = ", ".join(m.role for m in messages)
             raise UsageError(f"The chat template cannot render messages of the roles {roles}: {e}") from e
         return texts[0], [(start, end) for start, end in marks[0]] if marked else []
@@ -123,8 +125,11 @@ class Template:
         return out if self.supports_tools else _without_tool_roles(out)
 
     def _message(self, message: Message) -> dict[str, Any]:
-        """A message as templates take it. An answer may hold any control token but those that make the structure."""
-        control = self._structural if message.role == "assistant" else self.control
+        """A message as templates take it, its control tokens marked.
+
+        In an answer those stay that the template knows by name and that do not make the structure: thinking and tool tags.
+        """
+        control = self._unspoken if message.role == "assistant" else self.control
         out: dict[str, Any] = {"content": message.content}
         if message.tool_calls:
             out["tool_calls"] = [
