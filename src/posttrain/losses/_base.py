@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from posttrain.types import Sampling, Segments
 
@@ -43,6 +43,7 @@ class Batch:
     ref_logprobs_N: Tensor | None = None
     teacher_logprobs_N: Tensor | None = None
     values_N: Tensor | None = None
+    share_R: Tensor | None = None  # float32, a row's share of its trajectory's trained tokens; None: every row is whole
     sampling_R: tuple[Sampling | None, ...] = ()
     trajectory_ids: tuple[str, ...] = ()
 
@@ -77,7 +78,20 @@ class Loss(ABC):
     aggregation: Aggregation = "token_mean"
     normaliser: float = 1024.0
 
-    needs: ClassVar[frozenset[str]] = frozenset({"policy_logprobs"})
+    @property
+    def needs(self) -> frozenset[str]:
+        """Outputs that it reads."""
+        return frozenset({"policy_logprobs"})
+
+    @property
+    def annotations(self) -> tuple[str, ...]:
+        """Fields that ``Policy.annotate`` fills before the advantages."""
+        return ()
+
+    @property
+    def reads_rollout(self) -> bool:
+        """Whether it compares with the engine's logprobs, so that samples of old weights count as stale."""
+        return False
 
     def prepare(self, batch: Batch) -> Batch:
         """A last change to the batch before any forward."""
@@ -91,4 +105,4 @@ class Loss(ABC):
 
     @abstractmethod
     def __call__(self, batch: Batch, outputs: Outputs) -> tuple[Tensor, Mapping[str, float]]:
-        """(sum, metrics); metrics are sums over trained positions too, divided by ``num_tokens`` of the step by the trainer."""
+        """(sum, metrics); metrics are sums over trained positions too, divided by the step's trained tokens by the trainer."""

@@ -1,0 +1,51 @@
+"""Ratios between two sets of logprobs, safe against overflow.
+
+Shapes: N scored positions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from posttrain.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from posttrain.losses._base import Batch
+
+MAX_LOG_RATIO = 20.0  # exp(20) = 5e8: far past any clip range, far from overflow
+
+
+def ratio(numerator_N: Tensor, denominator_N: Tensor) -> Tensor:
+    """exp(numerator - denominator) with the difference cut to +-20 (the gradient is cut with it)."""
+    return (numerator_N - denominator_N.to(numerator_N.dtype)).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+
+
+def truncated(numerator_N: Tensor, denominator_N: Tensor, cap: float) -> Tensor:
+    """min(ratio, cap) without gradient: a truncated importance weight; ``cap`` 0 leaves it uncut."""
+    weight = ratio(numerator_N.detach(), denominator_N.detach())
+    return weight.clamp_max(cap) if cap else weight
+
+
+def require(batch: Batch, loss: str, *fields: str) -> Tensor:
+    """The first of ``fields`` (without the N suffix) that every trained position has.
+
+    Raises UsageError naming trajectories that lack it.
+    """
+    for field in fields:
+        values: Tensor | None = getattr(batch, f"{field}_N")
+        if values is None:
+            continue
+        lacking = values.isnan() & batch.loss_mask_N
+        if not bool(lacking.any()):
+            return values
+    named = ", ".join(batch.trajectory_ids[:3])
+    raise UsageError(
+        f"the loss {loss!r} needs {' or '.join(fields)} on every trained token, and rows such as {named} have none; "
+        + (
+            "call policy.annotate first"
+            if fields[0] == "ref_logprobs"
+            else "sample the rows with the engine, or use cross_entropy"
+        )
+    )
