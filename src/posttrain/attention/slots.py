@@ -23,8 +23,13 @@ from posttrain.errors import UsageError
 if TYPE_CHECKING:
     from torch import nn
 
-STRIDE = 32  # positions that a decode step attends to are rounded up to this many
-LENGTHS = tuple(sorted(int(2**i * f) for i in range(7, 24) for f in (1, 1.5)))  # sizes that slots grow through
+SLACK = 0.75  # slots shrink when less than this share of their length is needed
+
+
+def bucket(length: int) -> int:
+    """The slot length that serves ``length`` positions: at most an eighth more, in multiples of 32."""
+    step = max(32, (1 << (length - 1).bit_length()) // 16)
+    return -(-length // step) * step
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,11 @@ class Span:
 
 
 class Memory:
-    """The slots: keys ``[L, B, G, D, S]`` and values ``[L, B, G, S, E]``, grown in buckets so that short work stays cheap."""
+    """The slots: keys ``[L, B, G, D, S]`` and values ``[L, B, G, S, E]``, as long as the longest sequence in use needs.
+
+    A batched matmul copies whatever does not lie densely, so a step reads whole slots; a change of length moves the KV
+    instead, which is rare and cheap.
+    """
 
     def __init__(self, num_layers: int, shape: Shape, dtype: torch.dtype, device: torch.device) -> None:
         self.num_layers, self.shape, self.dtype, self.device = num_layers, shape, dtype, device
@@ -76,14 +85,16 @@ class Memory:
         self.num_slots, self.length = num_slots, length
 
     def reserve(self, num_slots: int, length: int, in_use: int) -> None:
-        """Room for so many slots of so many positions; the first ``in_use`` slots keep their content."""
-        if num_slots <= self.num_slots and length <= self.length:
+        """Room for so many slots of so many positions; the first ``in_use`` slots keep what lies in it."""
+        if num_slots <= self.num_slots and SLACK * self.length <= length <= self.length:
             return
-        keys, values, old = self.keys, self.values, self.length
-        slots = max(self.num_slots, 1 << max(num_slots - 1, 3).bit_length() if num_slots > self.num_slots else 0)
-        self._allocate(slots, max(old, next(x for x in LENGTHS if x >= length)))
-        self.keys[:, :in_use, :, :, :old].copy_(keys[:, :in_use])
-        self.values[:, :in_use, :, :old].copy_(values[:, :in_use])
+        keys, values, kept = self.keys, self.values, min(self.length, bucket(length))
+        slots = self.num_slots if num_slots <= self.num_slots else 1 << max(num_slots - 1, 3).bit_length()
+        if slots == self.num_slots and bucket(length) == self.length:
+            return
+        self._allocate(slots, bucket(length))
+        self.keys[:, :in_use, :, :, :kept].copy_(keys[:, :in_use, :, :, :kept])
+        self.values[:, :in_use, :, :kept].copy_(values[:, :in_use, :, :kept])
 
     def copy(self, source: int, target: int, num: int) -> None:
         """The first ``num`` positions of one slot into another."""
@@ -134,19 +145,18 @@ class Decode:
     def __init__(self, memory: Memory, positions: list[int]) -> None:
         self.memory = memory
         self.num = len(positions)
-        self.reach = min(-(-(max(positions) + 1) // STRIDE) * STRIDE, memory.length)
         self.slots_n = torch.arange(self.num, device=memory.device)
         self.positions_n = torch.tensor(positions, device=memory.device)
         self._biases: dict[int | None, Tensor] = {}
 
     def bias(self, window: int | None) -> Tensor:
-        """``[n, 1, 1, S]`` fp32, 0 where the token may look and -inf elsewhere."""
+        """``[n, 1, 1, S]``, 0 where the token may look and -inf elsewhere."""
         if window not in self._biases:
-            seen = torch.arange(self.reach, device=self.memory.device)[None]
+            seen = torch.arange(self.memory.length, device=self.memory.device)[None]
             hidden = seen > self.positions_n[:, None]
             if window is not None:
                 hidden |= seen <= self.positions_n[:, None] - window
-            bias = torch.zeros(hidden.shape, device=self.memory.device).masked_fill_(hidden, -math.inf)
+            bias = torch.zeros(hidden.shape, dtype=self.memory.dtype, device=self.memory.device).masked_fill_(hidden, -math.inf)
             self._biases[window] = bias[:, None, None]
         return self._biases[window]
 
@@ -187,18 +197,17 @@ def _decode(
     window: int | None,
     softcap: float | None,
 ) -> Tensor:
-    n, reach, s = slots.num, slots.reach, slots.memory.shape
+    n, length, s = slots.num, slots.memory.length, slots.memory.shape
     keys, values = slots.memory.keys[layer], slots.memory.values[layer]
     keys[slots.slots_n, :, :, slots.positions_n] = key[0].transpose(0, 1)
     values[slots.slots_n, :, slots.positions_n] = value[0].transpose(0, 1)
     batch = n * s.kv_heads
-    folded = query[0].transpose(0, 1).reshape(batch, s.queries_per_head, s.key_width)
-    scores = torch.bmm(folded, keys[:n].view(batch, s.key_width, -1)[:, :, :reach]).view(n, s.kv_heads, s.queries_per_head, reach)
+    folded = (query[0].transpose(0, 1) * scaling).reshape(batch, s.queries_per_head, s.key_width)
+    scores = torch.bmm(folded, keys[:n].view(batch, s.key_width, length)).view(n, s.kv_heads, s.queries_per_head, length)
     if softcap is not None:
-        scores = torch.tanh(scores.float() * (scaling / softcap))
-        scaling = softcap
-    weights = torch.softmax(torch.add(slots.bias(window), scores, alpha=scaling), -1).to(query.dtype)
-    out = torch.bmm(weights.view(batch, s.queries_per_head, reach), values[:n].view(batch, -1, s.value_width)[:, :reach])
+        scores = (torch.tanh(scores.float() / softcap) * softcap).to(query.dtype)
+    weights = torch.softmax(scores.add_(slots.bias(window)), -1)
+    out = torch.bmm(weights.view(batch, s.queries_per_head, length), values[:n].view(batch, length, s.value_width))
     return out.view(1, n, s.kv_heads * s.queries_per_head, s.value_width)
 
 
