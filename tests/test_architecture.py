@@ -67,7 +67,7 @@ def imports(tree: ast.AST) -> set[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
 def test_imports_point_down(path: Path) -> None:
     here = room(path)
-    if here == "__init__":
+    if here in {"__init__", "__main__"}:
         return
     assert here in ROWS, f"{path} has no room in the table; mend the table and docs/architecture.md"
     for name in imports(ast.parse(path.read_text())):

@@ -13,9 +13,9 @@ from posttrain.cli import catalogue, doctor, evaluation, jobs
 def version(wanted: bool) -> None:
     """Prints the version and leaves."""
     if wanted:
-        from posttrain import __version__
+        import posttrain
 
-        print(f"posttrain {__version__}")
+        print(f"posttrain {posttrain.__version__}")
         raise typer.Exit()
 
 

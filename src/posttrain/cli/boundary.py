@@ -78,13 +78,13 @@ def _others(exc: Exception, argv: Sequence[str]) -> int:
 
 def write_crash(exc: Exception, argv: Sequence[str]) -> Path:
     """Writes what is needed to find a bug; secrets in the command line are blanked."""
-    from posttrain import __version__
+    import posttrain
     from posttrain.options import REDACTED, SECRET
 
     shown = [f"{k}={REDACTED}" if eq and SECRET.search(k) else f"{k}{eq}{v}" for k, eq, v in (a.partition("=") for a in argv)]
     text = "\n".join(
         [
-            f"posttrain {__version__}, Python {platform.python_version()}, {platform.platform()}",
+            f"posttrain {posttrain.__version__}, Python {platform.python_version()}, {platform.platform()}",
             f"command line: {' '.join(shown)}",
             "",
             "".join(traceback.format_exception(exc)),

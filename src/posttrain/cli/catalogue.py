@@ -53,7 +53,13 @@ def described(kind: str, name: str) -> dict[str, Any]:
     for f in fields(cls):
         if f.init:
             default = plugins.option(cls, f.name)[1]
-            options.append({"name": f.name, "type": str(f.type), "default": None if default is None else repr(default)})
+            options.append(
+                {
+                    "name": f.name,
+                    "type": f.type if isinstance(f.type, str) else getattr(f.type, "__name__", str(f.type)),
+                    "default": None if default is None else repr(default),
+                }
+            )
     help_text = "\n".join(line.strip() for line in (cls.__doc__ or "").strip().splitlines())
     lines = [f"  {o['name']}: {o['type']}" + (f" = {o['default']}" if o["default"] else "") for o in options]
     return {"kind": kind, "name": name, "help": help_text, "options": options, "text": "\n".join([help_text, "", *lines])}

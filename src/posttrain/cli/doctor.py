@@ -39,7 +39,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 def examine() -> dict[str, Any]:
     """The findings by name; ``advice`` lists what to do about those that stand in the way."""
-    from posttrain import __version__
+    import posttrain
     from posttrain.models.gguf import BUILT_IN, cache_dir, find
 
     cache = cache_dir()
@@ -61,7 +61,7 @@ def examine() -> dict[str, Any]:
     if not bf16:
         advice.append("This CPU has no bf16 instructions: runs use fp32 and take longer.")
     return {
-        "posttrain": __version__,
+        "posttrain": posttrain.__version__,
         "python": platform.python_version(),
         "torch": installed("torch"),
         "transformers": installed("transformers"),
