@@ -357,6 +357,12 @@ def test_tool_calls_come_back_as_they_were_said(name: str) -> None:
     assert renderer.read(Turn(role="assistant", token_ids=renderer.encode(renderer.assistant_text(CALLED[1])))).tool_calls
 
 
+def test_calls_that_do_not_come_back_are_refused() -> None:
+    talk = [CALLED[0], Message(role="assistant", content="<tool_call>{", tool_calls=(ToolCall(name="add"),))]
+    with pytest.raises(UsageError, match="not read back"):
+        Renderer(style("chatml")).row(talk, [ADD])
+
+
 def test_tools_in_a_template_without_them_share_the_system_message() -> None:
     renderer = Renderer(style("chatml with a default system message"))
     text = renderer.decode(renderer.prompt([*chat(system="Be kind."), *CALLED[:1]], [ADD]))

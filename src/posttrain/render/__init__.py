@@ -129,7 +129,9 @@ class Renderer:
             read = tuple(self.vocabulary.encode_after(text[:at], text[at:start]))
             said = tuple(self.vocabulary.encode_after(text[:start], text[start:end]))
             out.append(Turn(role="observation" if out else "prompt", token_ids=read, text=self.decode(read)))
-            out.append(self.read(Turn(role="assistant", token_ids=said, stop_reason="stop", loss_mask=(True,) * len(said))))
+            answer = self.read(Turn(role="assistant", token_ids=said, stop_reason="stop", loss_mask=(True,) * len(said)))
+            _check_calls(answer, messages[i])
+            out.append(answer)
             at = end
         return tuple(out)
 
@@ -166,3 +168,14 @@ class Renderer:
                 f"The chat template changes an assistant's answer: given {given[:60]!r}, rendered {said[:60]!r}. "
                 "Leave out of the row what the template drops, or use another template."
             )
+
+
+def _check_calls(answer: Turn, message: Message) -> None:
+    """Calls that would be read back as others than those given would teach the wrong thing."""
+    got, want = ([(c.name, dict(c.arguments)) for c in calls] for calls in (answer.tool_calls, message.tool_calls))
+    if want and got != want:
+        raise UsageError(
+            f"The tool calls of an answer are not read back as they were given: given {str(want)[:120]}, "
+            f"read {str(got)[:120]}{f' ({answer.malformed})' if answer.malformed else ''}. Arguments must be plain JSON values, "
+            "and the content must hold no call of its own."
+        )

@@ -13,6 +13,7 @@ from typing import Any
 from posttrain.types import Message, ToolCall, ToolSpec
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+_ANGLE = "\\u003c"
 RESPONSE_OPEN, RESPONSE_CLOSE = "<tool_response>", "</tool_response>"
 
 
@@ -40,7 +41,8 @@ def write(calls: Iterable[ToolCall]) -> str:
     bodies = (
         json.dumps({"name": call.name, "arguments": dict(call.arguments)}, ensure_ascii=False, default=dict) for call in calls
     )
-    return "\n".join(f"{OPEN}{body}{CLOSE}" for body in bodies)
+    # A tag inside a string would end the call; JSON can write it otherwise.
+    return "\n".join(f"{OPEN}{body.replace('<', _ANGLE) if OPEN in body or CLOSE in body else body}{CLOSE}" for body in bodies)
 
 
 def said(message: Message) -> str:
@@ -101,7 +103,7 @@ def _call(body: str, call_id: str) -> ToolCall:
     if not isinstance(arguments, dict):
         raise _Unreadable(f"the arguments are {_kind(arguments)}, not an object")
     try:
-        json.dumps(value, ensure_ascii=False).encode()
+        (json.dumps(value, ensure_ascii=False) if "\\u" in body else body).encode()
     except UnicodeEncodeError:
         raise _Unreadable("a lone surrogate is not text") from None
     return ToolCall(name=name, arguments=arguments, id=call_id)
