@@ -7,6 +7,7 @@ import re
 MAX_CHARS = 2_000  # a longer answer after its mark is malformed; the whole text may be longer
 
 _MARK = re.compile(r"\banswer[*_` ]{0,8}:[*_]{0,4}|\bthe (?:final |correct )?answer is\b:?[*_]{0,4}", re.IGNORECASE)
+_LAST = re.compile(r"\$[^$\n]{1,200}\$|\\\([^\n]{1,200}?\\\)|\\?\$?[-+]?\\?\$?[0-9][0-9,.]*(?:/[0-9]+)?\\?%?")
 _WRAPPED = re.compile(r"^(\*{1,3}|_{1,3}|`{1,3}|\${1,2})(.*?)\1$", re.DOTALL)
 _LATEX_TEXT = re.compile(r"^\\(?:text|mathrm|mathbf|textbf|operatorname)\{([^{}]*)\}$")
 _LATEX_MATH = (("\\(", "\\)"), ("\\[", "\\]"))
@@ -41,6 +42,14 @@ def find_answer(text: str) -> str:
     return found
 
 
+def find_last(text: str) -> str:
+    """The last formula or number of the last line, for texts that mark no answer: ``find_last("It is \\\\$18.")`` -> "$18"."""
+    found = _LAST.findall(text.strip().rsplit("\n", 1)[-1][-MAX_CHARS:])
+    if not found:
+        raise NoAnswer("The last line holds no number.")
+    return unwrap(found[-1].rstrip(".,"))
+
+
 def unwrap(text: str) -> str:
     """Strips what is only dress: space, emphasis, math delimiters, ``\\text{}``, one full stop. ``"**73**."`` -> "73"."""
     before = None
@@ -51,6 +60,8 @@ def unwrap(text: str) -> str:
             text = text[:-1].rstrip()
         if match := _WRAPPED.match(text):
             text = match.group(2).strip()
+        elif text.endswith("*"):  # the end of emphasis that began before the mark
+            text = text.rstrip("* ")
         if match := _LATEX_TEXT.match(text):
             text = match.group(1).strip()
         for left, right in _LATEX_MATH:

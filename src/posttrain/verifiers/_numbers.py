@@ -69,7 +69,7 @@ def parse_number(text: str) -> Quantity:
         raise NotANumber(f"it is longer than {MAX_CHARS} characters")
     for mark, plain in _LATEX.items():
         text = text.replace(mark, plain)
-    text = _FRACTION.sub(lambda m: f"{m.group(1)}/{m.group(2)}", _TEXT.sub(r" \1", text)).strip()
+    text = _FRACTION.sub(lambda m: f" {m.group(1)}/{m.group(2)}", _TEXT.sub(r" \1", text)).strip()
     text = " ".join(_NAMED.sub("", text, count=1).split())
     match = _NUMBER.fullmatch(text)
     if match is None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from posttrain.types import Trajectory, Verdict
-from posttrain.verifiers._answer import NoAnswer, find_answer, unwrap
+from posttrain.verifiers._answer import NoAnswer, find_answer, find_last, unwrap
 from posttrain.verifiers._base import too_long
 from posttrain.verifiers._numbers import NotANumber, Quantity, parse_number, same, show
-
-_LAST_NUMBER = re.compile(r"[-+]?\\?\$?[-+]?[0-9][0-9,.]*(?:/[0-9]+)?\\?%?")
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Number:
     marked: bool = True
 
     async def judge(self, trajectory: Trajectory) -> Verdict:
-        """``ok`` 1.0, ``wrong`` 0.0 for another number, ``malformed`` 0.0 without one; ``unverifiable`` where the gold is none."""
+        """``ok`` 1.0, ``wrong`` 0.0 for another number, ``malformed`` 0.0 without one, ``unverifiable`` for a gold without."""
         try:
             gold = gold_number(trajectory.task.answer)
         except NotANumber as fault:
@@ -60,11 +57,7 @@ class Number:
         except NoAnswer:
             if self.marked:
                 raise
-        lines = text.strip().rsplit("\n", 1)
-        found = _LAST_NUMBER.findall(lines[-1][-2_000:])
-        if not found:
-            raise NoAnswer("The last line holds no number.")
-        return unwrap(found[-1].rstrip(".,"))
+        return find_last(text)
 
 
 def gold_number(answer: Any) -> Quantity:
