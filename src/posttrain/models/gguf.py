@@ -184,6 +184,7 @@ def file_dir(path: Path) -> Path:
     try:
         with path.open("rb") as file:
             magic = file.read(4)
+            file.seek(0)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as e:
         raise UsageError(f"{path} cannot be read: {e.strerror or e}. Give a .gguf file that can.") from e

@@ -97,17 +97,23 @@ def load(name: str | Path, *, dtype: torch.dtype | str, device: str = "cpu") -> 
         dtype = getattr(torch, dtype)
     try:
         with quiet():
-            model, info = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True, output_loading_info=True)
+            model, info = AutoModelForCausalLM.from_pretrained(
+                path,
+                dtype=dtype,
+                local_files_only=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # reported below, by name
+            )
     except (*UNREADABLE, SafetensorError, ImportError) as e:
         raise UsageError(
             f"The model in {path} cannot be loaded: {type(e).__name__}: {str(e).strip()[:500]} "
             "Give a decoder language model that transformers knows, with weights as safetensors."
         ) from e
-    lacking = sorted(info["missing_keys"]) + sorted(str(k) for k in info["mismatched_keys"])
+    lacking = sorted(info["missing_keys"]) + sorted(str(key[0]) for key in info["mismatched_keys"])
     if lacking:
         raise UsageError(
-            f"The weights in {path} lack {len(lacking)} tensors of {type(model).__name__}, which would stay random: "
-            f"{', '.join(lacking[:4])}{' ...' if len(lacking) > 4 else ''}. Give the whole model (an adapter alone is none)."
+            f"The weights in {path} lack {len(lacking)} tensors of {type(model).__name__} or hold them in another shape, so "
+            f"that they would stay random: {', '.join(lacking[:4])}{' ...' if len(lacking) > 4 else ''}. Give the whole model (an adapter alone is none)."
         )
     model = model.to(target).eval()
     _check_head(model, path)
