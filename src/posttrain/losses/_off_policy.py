@@ -29,17 +29,19 @@ def truncated(numerator_N: Tensor, denominator_N: Tensor, cap: float) -> Tensor:
 
 
 def require(batch: Batch, loss: str, *fields: str) -> Tensor:
-    """The first of ``fields`` (without the N suffix) that every trained position has.
+    """The first of ``fields`` (without the N suffix) that every trained position has; 0 where it is masked.
 
     Raises UsageError naming trajectories that lack it.
     """
+    import torch
+
     for field in fields:
         values: Tensor | None = getattr(batch, f"{field}_N")
         if values is None:
             continue
         lacking = values.isnan() & batch.loss_mask_N
         if not bool(lacking.any()):
-            return values
+            return torch.where(batch.loss_mask_N, values, 0.0)  # nan there would poison gradients: 0 * nan is nan
     named = ", ".join(batch.trajectory_ids[:3])
     raise UsageError(
         f"the loss {loss!r} needs {' or '.join(fields)} on every trained token, and rows such as {named} have none; "

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from posttrain.errors import UsageError
 from posttrain.losses._base import Batch, Loss, Outputs
+from posttrain.losses.clipped import Clipped
+from posttrain.losses.ref_kl import RefKl
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +22,7 @@ class SumOf(Loss):
     There is one denominator, so the members' ``aggregation`` and ``normaliser`` must be the sum's own.
     """
 
-    losses: tuple[Loss, ...] = field(metadata={"kind": "losses"})
+    losses: tuple[Loss, ...] = field(default=(Clipped(), RefKl()), metadata={"kind": "losses"})
 
     def __post_init__(self) -> None:
         if not self.losses:
