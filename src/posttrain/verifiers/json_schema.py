@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from posttrain.types import Trajectory, Verdict
@@ -97,22 +98,12 @@ def payload(text: str, *, last_line: bool = False) -> str:
 
 def problem_in(schema_text: str, text: str, whole_floats: bool, max_chars: int, max_depth: int) -> tuple[bool, str]:
     """(the schema itself cannot be used, what is wrong or ""). Runs in a worker: patterns may backtrack for ever."""
-    from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.exceptions import SchemaError, best_match
-    from jsonschema.validators import extend, validator_for
-    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
     from referencing.exceptions import Unresolvable
 
-    schema = json.loads(schema_text)
     instance = read(text, max_chars=max_chars, max_depth=max_depth)
-    base = validator_for(schema, default=Draft202012Validator)
-    if not whole_floats:
-        checker = base.TYPE_CHECKER.redefine("integer", lambda _, x: isinstance(x, int) and not isinstance(x, bool))
-        base = extend(base, type_checker=checker)
     try:
-        base.check_schema(schema)
-        validator = base(schema, registry=REGISTRY, format_checker=FormatChecker())
-        error = best_match(validator.iter_errors(instance))
+        error = best_match(_validator(schema_text, whole_floats).iter_errors(instance))
     except SchemaError as e:
         return True, f"not a JSON Schema: {_plain(e.message)}"
     except Unresolvable as e:
@@ -122,6 +113,22 @@ def problem_in(schema_text: str, text: str, whole_floats: bool, max_chars: int, 
     if error is None:
         return False, ""
     return False, f"at {_plain(error.json_path)}, {error.validator} fails"
+
+
+@lru_cache(maxsize=256)
+def _validator(schema_text: str, whole_floats: bool) -> Any:
+    """A validator with formats asserted and without a way to the network; checking the schema itself takes the longest."""
+    from jsonschema import Draft202012Validator, FormatChecker
+    from jsonschema.validators import extend, validator_for
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+
+    schema = json.loads(schema_text)
+    base = validator_for(schema, default=Draft202012Validator)
+    if not whole_floats:
+        checker = base.TYPE_CHECKER.redefine("integer", lambda _, x: isinstance(x, int) and not isinstance(x, bool))
+        base = extend(base, type_checker=checker)
+    base.check_schema(schema)
+    return base(schema, registry=REGISTRY, format_checker=FormatChecker())
 
 
 def _plain(text: str) -> str:

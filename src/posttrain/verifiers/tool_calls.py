@@ -16,11 +16,12 @@ from posttrain.verifiers._strict_json import same
 class ToolCalls:
     """Two kinds of ``task.answer``.
 
-    ``{"calls": [{"name", "arguments"}], "ordered": bool, "free": [names], "state": {...}}``: the calls, without those of free
-    (reading) tools, must be exactly these - as a list when ordered, else as a multiset - and the session's final ``state``
-    (where given) must be equal. ``{"accepted": [{name: {argument: [values]}}]}``: every call must match one
-    entry, each entry once, "" among the values makes an argument optional (the format of BFCL).
-    A part of the right calls earns ``partial`` times their share.
+    ``{"calls": [{"name", "arguments"}], "ordered": bool, "free": [names], "state": {...}}``: the calls that took effect
+    (``artefacts["calls"]`` of the session, else all that were made), without those of free (reading) tools, must be exactly
+    these - as a list when ordered, else as a multiset - and the session's final ``state`` (where given) must be equal.
+
+    ``{"accepted": [{name: {argument: [values]}}]}``: every call must match one entry, each entry once; "" among the values
+    makes an argument optional (the format of BFCL). A part of the right calls earns ``partial`` times their share.
     """
 
     partial: float = 0.3
@@ -40,6 +41,9 @@ class ToolCalls:
             return self._verdict("malformed", 0.0, {"format": 0.0}, feedback, {"calls": len(calls)})
         if "accepted" in gold:
             return self._against_accepted(gold["accepted"], calls)
+        effective = trajectory.artefacts.get("calls")  # a session's record; a call that was refused changed nothing
+        if effective is not None:
+            calls = [ToolCall(name=c["name"], arguments=c["arguments"]) for c in effective]
         return self._against_calls(gold, calls, trajectory.artefacts.get("state"))
 
     def _against_calls(self, gold: Mapping[str, Any], calls: list[ToolCall], state: Any) -> Verdict:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from posttrain.envs._base import Family
-from posttrain.envs._machinery.asking import pick
+from posttrain.envs._machinery.asking import ask, pick, said
 from posttrain.envs._machinery.documents import RELATIONS, boss_chain, draw_facts, draw_people, write
-from posttrain.envs._machinery.tasks import put_together
 from posttrain.types import Response, Task
 from posttrain.verifiers.citations import Citations
 
@@ -54,18 +53,17 @@ class CitedExtraction(Family):
         steps = [f"The boss of {a} is {document.values[a, 'boss']} [{document.where[a, 'boss']}]." for a in chain[:-1]]
         value = document.values.get(target)
         answer = f"Answer: {value} {''.join(f'[{i}]' for i in ids)}" if known else "Answer: not stated"
-        wording, _ = pick(rng, WORDINGS)
-        return put_together(
+        template, wording = pick(rng, WORDINGS)
+        return ask(
             self,
             seed,
             level,
-            wordings=WORDINGS,
-            wording=wording,
-            fields={
-                "text": document.text,
-                "question": RELATIONS[target[1]][2].format(who=who),
-                "all": "s in the order you use them, as [2][5]" if level else "",
-            },
+            template=template,
+            prompt=wording.format(
+                text=document.text,
+                question=RELATIONS[target[1]][2].format(who=who),
+                all="s in the order you use them, as [2][5]" if level else "",
+            ),
             answer={"value": value, "ids": ids if known else []},
             oracle="\n".join([*steps, answer]),
             size=len(document.sentences),
@@ -76,7 +74,7 @@ class CitedExtraction(Family):
         )
 
     def oracle(self, task: Task) -> Response:
-        return Response.of(task.private["oracle"])
+        return said(task)
 
     def decoys(self, task: Task) -> list[Response]:
         other = task.private["other"]

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from posttrain.envs._base import Family
-from posttrain.envs._machinery.asking import spread
+from posttrain.envs._machinery.asking import ask, pick, said, spread
 from posttrain.envs._machinery.people import AGE, PLAIN
-from posttrain.envs._machinery.tasks import put_together
 from posttrain.envs._machinery.words import GOODS, NAMES
 from posttrain.types import Response, Task
 from posttrain.verifiers.json_schema import JsonSchema
@@ -68,14 +67,13 @@ class JsonEdit(Family):
             edits.append(said)
             steps.append(step)
         stepwise = level >= 2
-        wordings = STEPWISE if stepwise else WORDINGS
-        return put_together(
+        template, wording = pick(rng, STEPWISE if stepwise else WORDINGS)
+        return ask(
             self,
             seed,
             level,
-            wordings=wordings,
-            wording=rng.randrange(len(wordings)),
-            fields={"object": json.dumps(start), "edits": " ".join(edits)},
+            template=template,
+            prompt=wording.format(object=json.dumps(start), edits=" ".join(edits)),
             answer=now,
             oracle="\n".join([*steps, json.dumps(now)]) if stepwise else json.dumps(now),
             size=len(start) + 2 * len(edits),
@@ -83,13 +81,15 @@ class JsonEdit(Family):
         )
 
     def oracle(self, task: Task) -> Response:
-        return Response.of(task.private["oracle"])
+        return said(task)
 
     def decoys(self, task: Task) -> list[Response]:
         right = json.dumps(task.answer)
         key = next(iter(task.answer))
         other = "7" if task.answer[key] == 7 else 7
-        early = [x for x in (task.private["start"], task.private["before"]) if x != task.answer]
+        early = [task.private["start"]] if task.private["start"] != task.answer else []
+        if task.private["before"] not in (task.private["start"], task.answer):
+            early.append(task.private["before"])
         return [
             *(Response.of(json.dumps(x), "a change is missing") for x in early),
             Response.of(json.dumps(task.answer | {key: other}), "another value changed"),

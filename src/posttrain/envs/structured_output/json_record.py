@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from posttrain.envs._base import Family
+from posttrain.envs._machinery.asking import ask, pick, said
 from posttrain.envs._machinery.people import AGE, HARDER, PLAIN, Fact, object_schema
-from posttrain.envs._machinery.tasks import put_together
 from posttrain.envs._machinery.words import NAMES
 from posttrain.types import Response, Task
 from posttrain.verifiers.json_schema import JsonSchema
@@ -21,7 +21,7 @@ ONE = (
     "Keys: {keys}\nText: {text}\nGive the JSON object with these keys and nothing else.",
 )
 MANY = (
-    "Turn the text into a JSON array with an object for each person in order, keys {keys}. The last line is the JSON.\nText: {text}",
+    "Turn the text into a JSON array, one object a person in order, keys {keys}. The last line is the JSON.\nText: {text}",
     "{text}\nList these people, in this order, as a JSON array of objects. Keys: {keys}. The last line must be the JSON.",
     'Text: "{text}"\nExtract a JSON array of one object a person, in order, with exactly these keys: {keys}. End with the JSON.',
     "Keys: {keys}\nText: {text}\nGive a JSON array of one object for each person in order. Its one line comes last.",
@@ -51,14 +51,13 @@ class JsonRecord(Family):
             schema = {"type": "array", "items": schema}
         keys = ", ".join(["name (string)", *(f"{f.key} ({f.kind})" for f in facts)])
         oracle = "\n".join([*steps, json.dumps(value)]) if many else json.dumps(value)
-        wordings = MANY if many else ONE
-        return put_together(
+        template, wording = pick(rng, MANY if many else ONE)
+        return ask(
             self,
             seed,
             level,
-            wordings=wordings,
-            wording=rng.randrange(len(wordings)),
-            fields={"keys": keys, "text": " ".join(sentences)},
+            template=template,
+            prompt=wording.format(keys=keys, text=" ".join(sentences)),
             answer=value,
             oracle=oracle,
             size=len(people) * (1 + len(facts)),
@@ -66,7 +65,7 @@ class JsonRecord(Family):
         )
 
     def oracle(self, task: Task) -> Response:
-        return Response.of(task.private["oracle"])
+        return said(task)
 
     def decoys(self, task: Task) -> list[Response]:
         many = isinstance(task.answer, list)
