@@ -13,9 +13,9 @@ from posttrain.verifiers.exact import Exact
 
 WORDINGS = (
     "{things}.\nWho has the {rank} number of points{among}? End with: Answer: <name>",
-    "Points: {things}.\nGive the name with the {rank} number of points{among}. Finish with: Answer: <name>",
-    "Here are some players and their points. {things}.\nWhich player has the {rank} number{among}? Last line: Answer: <name>",
-    "Look at these scores: {things}.\nFind the {rank} score{among}, and end your reply with: Answer: <name>",
+    "Points: {things}.\nGive the name with the {rank} number of points{among}. End with: Answer: <name>",
+    "Here are some players and their points. {things}.\nWhich player has the {rank} number{among}? End with: Answer: <name>",
+    "Look at these scores: {things}.\nFind the {rank} score{among}. End with: Answer: <name>",
 )
 # Items, largest number, whether colours filter, how deep the rank may be.
 SIZES = (
@@ -56,9 +56,7 @@ class PickExtreme(Family):
         k, largest = rng.randrange(depth), rng.random() < 0.5
         ordered = sorted(members, key=lambda n: points[n], reverse=largest)
         answer = ordered[k]
-        steps = (
-            [", ".join(f"{points[n]} {n}" for n in ordered[: k + 2]) + "."] if depth > 1 else [f"The number is {points[answer]}."]
-        )
+        steps = [", ".join(f"{n} {points[n]}" for n in ordered[: k + 1])]
         template, wording = pick(rng, WORDINGS)
         things = ", ".join(f"{n} {points[n]}" + (f" ({team[n]})" if filtered else "") for n in names)
         rank = RANKS[k] + ("largest" if largest else "smallest")

@@ -13,14 +13,14 @@ from posttrain.verifiers.exact import Exact
 
 NUMBERS = (
     "Sort these numbers from {first} to {last}: {things}. End with: Answer: <numbers separated by commas>",
-    "Put the numbers {things} in order, {first} first. Finish with: Answer: <numbers separated by commas>",
-    "Order the list {things} so that it runs from {first} to {last}. Last line: Answer: <numbers separated by commas>",
+    "Put the numbers {things} in order, {first} first. End with: Answer: <numbers separated by commas>",
+    "Order the list {things} so that it runs from {first} to {last}. End with: Answer: <numbers separated by commas>",
     "Numbers: {things}\nArrange them with the {first} first and the {last} last. End with: Answer: <numbers separated by commas>",
 )
 PEOPLE = (
     "{things}.\nList the names by {rule}. End with: Answer: <names separated by commas>",
-    "Sort these people by {rule}: {things}. Finish with: Answer: <names separated by commas>",
-    "Points: {things}.\nGive all the names in order, sorted by {rule}. Last line: Answer: <names separated by commas>",
+    "Sort these people by {rule}: {things}. End with: Answer: <names separated by commas>",
+    "Points: {things}.\nGive all the names in order, sorted by {rule}. End with: Answer: <names separated by commas>",
     "Put the players in order by {rule}. {things}.\nEnd with: Answer: <names separated by commas>",
 )
 NUM_NUMBERS = (3, 4, 5, 6, 8, 10, 12, 15, 18, 24)
@@ -90,7 +90,7 @@ class SortPeople(Family):
             rule += f"; equal points in {'alphabetical' if forward else 'reverse alphabetical'} order"
         template, wording = pick(rng, PEOPLE)
         prompt = wording.format(rule=rule, things=", ".join(f"{n} {points[n]}" for n in names))
-        steps = [", ".join(f"{points[n]} {n}" for n in ordered)]
+        steps = [", ".join(f"{n} {points[n]}" for n in ordered)]
         private = {"wrong": [", ".join(w) for w in near_orders(ordered, names)]}
         return ask(
             self,

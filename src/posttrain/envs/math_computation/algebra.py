@@ -13,8 +13,8 @@ from posttrain.verifiers.math import Math
 
 WORDINGS = (
     "Simplify {expression}. End with: Answer: <expression>",
-    "Collect like terms: {expression}\nFinish with: Answer: <expression>",
-    "Write {expression} as short as possible, without brackets. Last line: Answer: <expression>",
+    "Collect like terms: {expression}\nEnd with: Answer: <expression>",
+    "Write {expression} as short as possible, without brackets. End with: Answer: <expression>",
     "What is {expression} in simplest form? End with: Answer: <expression>",
 )
 # Terms, brackets, letters.

@@ -13,14 +13,16 @@ from posttrain.verifiers._base import Verifier
 from posttrain.verifiers.number import Number
 
 WORDINGS = (
-    "What is {expression}? Work it out step by step. End with: Answer: <number>",
-    "Calculate {expression}. Show each step, then finish with a line like this: Answer: <number>",
-    "Evaluate the expression {expression}. Your last line must be: Answer: <number>",
-    "Compute: {expression}\nWrite the steps, and give the result as: Answer: <number>",
+    "What is {expression}? End with: Answer: <number>",
+    "How much is {expression}? End with: Answer: <number>",
+    "Work out {expression} step by step. End with: Answer: <number>",
+    "Calculate {expression}. End with: Answer: <number>",
+    "Evaluate the expression {expression}. End with: Answer: <number>",
+    "Compute: {expression}\nEnd with: Answer: <number>",
 )
-# Operations, largest summand, largest factor at each level.
+# Operations, largest summand, largest factor (0: no products) at each level.
 SIZES = (
-    (1, 60, 12),
+    (1, 50, 0),
     (1, 99, 20),
     (2, 40, 9),
     (2, 99, 12),
@@ -36,7 +38,7 @@ LARGEST_FACTOR = 5_000  # a left side beyond it is not multiplied further
 
 @dataclass(frozen=True)
 class Arithmetic(Family):
-    """Sums, differences and products of integers, nested in brackets as the level rises (1 to 12 operations)."""
+    """Sums and differences of two integers; then products, nested in brackets as the level rises (1 to 12 operations)."""
 
     @property
     def verifier(self) -> Verifier:
@@ -76,7 +78,7 @@ def build(rng: random.Random, operations: int, most: int, factor: int) -> tuple[
     if operations == 0:
         number = rng.randint(1, most)
         return str(number), number, []
-    kind = rng.choice("+++---*")
+    kind = rng.choice("+-" if factor == 0 else "+++---*")
     before = rng.randint(0, operations - 1) if kind != "*" else operations - 1
     left, a, steps = build(rng, before, most, factor)
     if kind == "*" and abs(a) > LARGEST_FACTOR:

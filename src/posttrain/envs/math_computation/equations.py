@@ -14,12 +14,12 @@ from posttrain.verifiers.number import Number
 
 WORDINGS = (
     "Solve for {x}: {equation}. End with: Answer: <number>",
-    "Find the value of {x} if {equation}. Show your steps and finish with: Answer: <number>",
-    "{equation}\nWhat is {x}? Your last line must be: Answer: <number>",
-    "The equation {equation} holds. Determine {x}, and give it as: Answer: <number>",
+    "Find the value of {x} if {equation}. End with: Answer: <number>",
+    "{equation}\nWhat is {x}? End with: Answer: <number>",
+    "The equation {equation} holds. Determine {x}. End with: Answer: <number>",
 )
 LAYERS = (1, 2, 2, 3, 3, 4, 5, 6, 7, 9)
-MOST = (50, 20, 50, 20, 30, 20, 20, 20, 30, 30)
+MOST = (40, 20, 50, 20, 30, 20, 20, 20, 30, 30)
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,15 @@ class LinearEquation(Family):
 def layers(rng: random.Random, x: str, solution: int, num: int, most: int) -> tuple[str, int, list[str]]:
     """(left side, right side, steps that undo it from the outside in)."""
     side, value, undo = x, solution, list[str]()
-    multiplied = rng.random() < (0.7 if num == 1 else 0.5)  # as if the layer before had been a product
+    multiplied = num == 1 or rng.random() < 0.5  # as if the layer before had been a product
     for _ in range(num):
         if not multiplied and abs(value) < 10_000:
             n = rng.randint(2, 6)
             undo.append(f"{side} = {value * n} / {n} = {value}")
             side, value, multiplied = (f"{n}{side}" if side == x else f"{n}({side})"), value * n, True
         else:
-            n, sign = rng.randint(1, most), rng.choice((1, -1))
+            sign = rng.choice((1, -1))
+            n = rng.randint(1, value - 1 if num == 1 and sign < 0 else most)  # the easiest level stays above zero
             after = value + sign * n
             undo.append(f"{side} = {after} {'-' if sign > 0 else '+'} {n} = {value}")
             side, value, multiplied = f"{side} {'+' if sign > 0 else '-'} {n}", after, rng.random() < 0.2

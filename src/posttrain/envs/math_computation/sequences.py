@@ -14,9 +14,9 @@ from posttrain.verifiers.number import Number
 
 WORDINGS = (
     "{rule}Sequence: {terms}, ...\nWhat is {which}? End with: Answer: <number>",
-    "The sequence {terms} goes on in the same way. {rule}Find {which}. Finish with: Answer: <number>",
-    "Look at the numbers {terms}. {rule}What is {which} after them? Last line: Answer: <number>",
-    "{rule}Continue: {terms}, ?\nGive {which}, and end with: Answer: <number>",
+    "The sequence {terms} goes on in the same way. {rule}Find {which}. End with: Answer: <number>",
+    "Look at the numbers {terms}. {rule}What is {which} after them? End with: Answer: <number>",
+    "{rule}Continue: {terms}, ?\nGive {which}. End with: Answer: <number>",
 )
 AHEAD = (1, 1, 1, 2, 2, 3, 4, 5, 7, 9)
 PLACES = ("", "the next number", "the second next number", "the third next number")
@@ -57,9 +57,9 @@ class NextTerm(Family):
 def sequence(rng: random.Random, level: int, ahead: int) -> tuple[list[int], tuple[int, int, int]]:
     """(all terms with the answer last, (a, b, plus) of: term = a * last + b * the one before + plus)."""
     if level <= 1:
-        step = rng.choice((-1, 1)) * rng.randint(2, 12 if level == 0 else 30)
+        step = rng.choice((-1, 1)) * rng.randint(2, 10 if level == 0 else 30)
         num = rng.randint(3, 5) + ahead
-        start = rng.randint(1, 40) + (num * -step if step < 0 else 0)
+        start = rng.randint(1, 40 if level == 0 else 90) + (num * -step if step < 0 else 0)
         return [start + step * i for i in range(num)], (1, 0, step)
     if level <= 4:
         a, b, plus = rng.randint(2, 4 if level < 4 else 6), 0, rng.choice((-1, 1)) * rng.randint(1, 12)

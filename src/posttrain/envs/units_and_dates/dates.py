@@ -15,16 +15,16 @@ from posttrain.verifiers.exact import Exact
 
 WORDINGS = (
     "Today is {start}. What date is it {moves}? End with: Answer: {form}",
-    "It is {start}. Give the date {moves}. Finish with: Answer: {form}",
-    "Start on {start}. Which day is it {moves}? Last line: Answer: {form}",
-    "{start} is today. Name the day {moves}, and end with: Answer: {form}",
+    "It is {start}. Give the date {moves}. End with: Answer: {form}",
+    "Start on {start}. Which day is it {moves}? End with: Answer: {form}",
+    "{start} is today. Name the day {moves}. End with: Answer: {form}",
 )
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"
 )  # fmt: skip
 MOVES = (1, 1, 1, 2, 3, 4, 5, 6, 8, 10)
-MOST = (6, 14, 40, 40, 40, 60, 60, 90, 90, 120)
+MOST = (4, 14, 40, 40, 40, 60, 60, 90, 90, 120)
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,10 @@ def named(day: date, with_year: bool) -> str:
 
 
 def counted(now: date, after: date, with_year: bool) -> list[str]:
-    """Worked lines of one move: the day of the month, months crossed, and the weekday by what is left over whole weeks."""
+    """Worked lines of one move: day by day; in later levels the months crossed and the weekday left over whole weeks."""
     n = (after - now).days
+    if not with_year:
+        return [", ".join(named(now + timedelta(days=i), False).rsplit(" ", 1)[0] for i in range(1, n + 1))]
     lines, day, at = [f"{now.day} {'+' if n > 0 else '-'} {abs(n)} = {now.day + n}"], now.day + n, now
     while day > (length := calendar.monthrange(at.year, at.month)[1]):
         lines.append(f"{day} - {length} = {day - length}")
@@ -102,4 +104,4 @@ def counted(now: date, after: date, with_year: bool) -> list[str]:
     if left := abs(n) % 7:
         step = 1 if n > 0 else -1
         lines.append(", ".join(DAYS[(now.weekday() + step * i) % 7] for i in range(1, left + 1)))
-    return [*lines, named(after, with_year)] if with_year else lines
+    return [*lines, named(after, with_year)]

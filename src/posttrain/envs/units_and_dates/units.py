@@ -15,8 +15,8 @@ from posttrain.verifiers.number import Number
 
 WORDINGS = (
     "How many {unit} are {amount}? End with: Answer: <number>",
-    "Convert {amount} to {unit}. Show your steps, and finish with: Answer: <number>",
-    "Write {amount} in {unit}. Last line: Answer: <number>",
+    "Convert {amount} to {unit}. End with: Answer: <number>",
+    "Write {amount} in {unit}. End with: Answer: <number>",
     "{amount} = ? {unit}\nEnd with: Answer: <number>",
 )
 # Units from large to small, each with how many of the next make one.
@@ -44,7 +44,7 @@ class UnitConversion(Family):
         steps, parts, total = list[str](), list[str](), 0
         for at, (n, name, factor) in enumerate(amounts):
             if factor != 1:
-                steps.append(f"{n} {name} = {n} * {factor} = {n * factor} {unit}")
+                steps.append(f"{n} * {factor} = {n * factor}")
             parts.append(f"{n} {name}")
             before, total = total, total + n * factor
             if at:
@@ -58,8 +58,8 @@ class UnitConversion(Family):
 
     def _near(self, rng: random.Random, level: int) -> tuple[list[tuple[int, str, int]], str]:
         """One amount of a unit and one of the next smaller."""
-        big, small, n = rng.choice([p for p in PAIRS if p[2] != 10 and p[0] != "weeks"])
-        rest = rng.randint(1, min(n - 1, 59)) * (10 if n == 1000 else 1)
+        big, small, n = rng.choice([p for p in PAIRS if p[2] in ((60, 100), (24, 60, 100, 1000))[level > 0]])
+        rest = rng.randint(1, min(n - 1, 99)) * (10 if n == 1000 else 1)
         return [(rng.randint(2, (9, 19, 49)[level]), big, n), (rest, small, 1)], small
 
     def _far(self, rng: random.Random, level: int) -> tuple[list[tuple[int, str, int]], str]:

@@ -15,9 +15,9 @@ from posttrain.verifiers.exact import Exact
 
 WORDINGS = (
     "Words: {words}.\n{orders} End with: Answer: <result>",
-    "Take the words {words}. {orders} Finish with: Answer: <result>",
-    "Here is a list: {words}.\nDo this: {orders} Last line: Answer: <result>",
-    "{orders} The words are: {words}. Give it as: Answer: <result>",
+    "Take the words {words}. {orders} End with: Answer: <result>",
+    "Here is a list: {words}.\nDo this: {orders} End with: Answer: <result>",
+    "{orders} The words are: {words}. End with: Answer: <result>",
 )
 NUM_WORDS = (3, 4, 5, 6, 8, 10, 13, 16, 20, 26)
 NUM_ORDERS = (1, 1, 2, 2, 3, 4, 5, 6, 7, 8)
