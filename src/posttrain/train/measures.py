@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from posttrain.train.pack import Packed
 
 
+def culprits(batch: Batch, outputs: Outputs) -> list[str]:
+    """Ids of rows with a logprob or a number of their own that is not finite; all rows where none stands out."""
+    odd = ~outputs.policy_logprobs_N.detach().isfinite() | ~batch.advantages_N.isfinite()
+    for values in (batch.rollout_logprobs_N, batch.proximal_logprobs_N, batch.ref_logprobs_N):
+        odd |= torch.zeros_like(odd) if values is None else values.isinf()
+    rows = sorted({*batch.row_N[odd].tolist(), *torch.nonzero(~batch.weights_R.isfinite()).flatten().tolist()})
+    return [batch.trajectory_ids[r] for r in rows] or list(batch.trajectory_ids)
+
+
 class Measures:
     """Figures of one step. Means are over trained tokens; ``gap`` is over tokens of rows sampled from the present weights."""
 
@@ -73,8 +82,8 @@ class Measures:
         self._gap_sum += float(d.abs().sum())
         self._gap_max = max(self._gap_max, float(d.abs().max()))
         self._kl_sum += float((d.clamp(-20, 20).exp() - 1 - d).sum())  # k3 of KL(engine || policy)
-        widest = torch.zeros(batch.num_rows, dtype=d.dtype, device=d.device).index_reduce(0, batch.row_N[here], d.abs(), "amax")
-        self._worst = sorted([*self._worst, *zip(widest.tolist(), batch.trajectory_ids, strict=True)], reverse=True)[:5]
+        summed = torch.zeros(batch.num_rows, dtype=d.dtype, device=d.device).index_add(0, batch.row_N[here], d.abs())
+        self._worst = sorted([*self._worst, *zip(summed.tolist(), batch.trajectory_ids, strict=True)], reverse=True)[:5]
 
     def figures(self, packed: Packed, *, seconds: float) -> dict[str, float]:
         """All figures. Absent where they say nothing: ratios and gap of rows that nobody sampled."""

@@ -116,7 +116,7 @@ class OpenPolicy:
         import torch
 
         from posttrain.train.forward import forward, to_device
-        from posttrain.train.measures import Measures
+        from posttrain.train.measures import Measures, culprits
 
         began = time.monotonic()
         self._refuse_stale(trajectories, loss)
@@ -133,7 +133,7 @@ class OpenPolicy:
             fresh = [_all_versions(trajectories[i]) == {self.version} for i in rows]
             measures.add(batch, outputs, float(total.detach()), counts, fresh)
             if not math.isfinite(measures.loss):
-                raise self._refuse(trajectories, f"the loss is {measures.loss}", batch.trajectory_ids)
+                raise self._refuse(trajectories, f"the loss is {measures.loss}", culprits(batch, outputs))
             torch.autograd.backward(total / weight)
             _collect(values, rows, batch, outputs.policy_logprobs_N)
         norm = self.optimiser.norm()
