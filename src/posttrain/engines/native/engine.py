@@ -56,6 +56,10 @@ class NativeEngine:
     def weights_hash(self) -> str:
         return self._weights.hash
 
+    def shares(self, module: Any) -> bool:
+        """Whether it samples from this very module, so that an update need not carry weights."""
+        return module is self._runner.model
+
     async def sample(self, request: Request) -> Turn:
         """One turn. Raises UsageError for what cannot fit, InfraError when the engine closes, DeadlineExceeded, InvalidRun."""
         self._check(request.token_ids, request.images)
