@@ -65,6 +65,10 @@ class Environment(ABC):
         """New tasks like this one; none for finite data."""
         return []
 
+    def reference(self, task: Task) -> Response | None:
+        """A worked answer to learn from and to show, None where there is none."""
+        return None
+
     def probes(self) -> Iterator[tuple[Task, Response, bool]]:
         """Known answers as (task, response, is right), checked before a run starts; none for a user's own rows."""
         return iter(())
@@ -100,6 +104,10 @@ class Family(Environment):
     @abstractmethod
     def oracle(self, task: Task) -> Response:
         """Judged 1.0; with worked steps where the level needs them."""
+
+    def reference(self, task: Task) -> Response:
+        """The oracle's answer."""
+        return self.oracle(task)
 
     @abstractmethod
     def decoys(self, task: Task) -> list[Response]:

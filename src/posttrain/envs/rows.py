@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +15,7 @@ from posttrain.datasets.files import column, read_rows
 from posttrain.datasets.messages import messages
 from posttrain.envs._base import Environment
 from posttrain.errors import UsageError
-from posttrain.types import Limits, Message, Task
+from posttrain.types import Limits, Message, Response, Task
 from posttrain.verifiers._base import Verifier
 from posttrain.verifiers.function import Function
 
@@ -27,7 +28,9 @@ class Rows(Environment):
     its last assistant message is the answer). ``answer`` names the column with the answer, of which only what follows the
     last ``answer_after`` counts ("####" for GSM8K). ``system`` goes before the prompt, ``wordings`` around it
     ("{prompt}\\nEnd with 'Answer: ' and the number."), one a row by its hash; ``template`` names a column that tells wordings
-    apart instead. ``max_tokens`` is an answer's budget. One prompt in eight is held out by its hash; repeats are dropped.
+    apart instead. ``max_tokens`` is an answer's budget. ``worked`` puts a reference answer together, for the warm-up and for
+    few-shot prompts: "{steps}\\nAnswer: {answer}", where steps are what stands before ``answer_after``, less what matches the
+    regular expression ``erase``. One prompt in eight is held out by its hash; repeats are dropped.
     """
 
     data: Path = Path()
@@ -40,6 +43,8 @@ class Rows(Environment):
     wordings: tuple[str, ...] = ("{prompt}",)
     template: str = ""
     max_tokens: int = 256
+    worked: str = ""
+    erase: str = ""
 
     def __post_init__(self) -> None:
         if self.reward is not None:
@@ -61,6 +66,15 @@ class Rows(Environment):
     def tasks(self) -> Iterator[Task]:
         """All rows as tasks, in an order fixed by their content (so that a sorted file is no curriculum by accident)."""
         return iter(self._read[0])
+
+    def reference(self, task: Task) -> Response | None:
+        """The row's own worked answer as ``worked`` says; None without it."""
+        if not self.worked:
+            return None
+        whole = str(task.private["row"].get(self.answer, ""))
+        steps = whole.rpartition(self.answer_after)[0] if self.answer_after else whole
+        steps = re.sub(self.erase, "", steps) if self.erase else steps
+        return Response.of(self.worked.replace("{steps}", steps.strip()).replace("{answer}", str(task.answer)))
 
     @property
     def num_dropped(self) -> int:

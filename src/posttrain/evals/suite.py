@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -79,9 +79,6 @@ def few_shot(environment: Environment, task: Task, k: int) -> Task:
     of a template share one prefix. Multi-turn oracles are shown whole, tool results included, as a session really answered
     them. The id stays, so the arm pairs with the plain one. Raises UsageError for an environment without an oracle.
     """
-    oracle: Callable[[Task], Response] | None = getattr(environment, "oracle", None)
-    if oracle is None:
-        raise UsageError(f"{environment.name} has no worked reference answers to show; set few_shot = 0 for it")
     if k < 1:
         return task
     stream = (t for t in environment.tasks() if not t.held_out and t.template == task.template)
@@ -90,8 +87,11 @@ def few_shot(environment: Environment, task: Task, k: int) -> Task:
         raise UsageError(f"{environment.name} holds {len(examples)} training tasks of template {task.template!r}, {k} are needed")
     shown: list[Message] = [m for m in task.prompt if m.role == "system"]
     for example in examples:
+        response = environment.reference(example)
+        if response is None:
+            raise UsageError(f"{environment.name} has no worked reference answers to show; set few_shot = 0 for it")
         shown += [m for m in example.prompt if m.role != "system"]
-        shown += _worked(environment, example, oracle(example))
+        shown += _worked(environment, example, response)
     shown += [m for m in task.prompt if m.role != "system"]
     return replace(
         task,

@@ -25,7 +25,7 @@ SHOWN = 1200  # characters of a prompt or an answer that are printed
 
 
 def main(source: str, *, overrides: Sequence[str] = (), progress: Progress | None = None, **kw: Any) -> dict[str, Any]:
-    """The answer of ``posttrain preview RECIPE``: ``tasks`` (prompt, answers, rewards), ``mixed_groups``, ``predicted``, ``text``."""
+    """The answer of ``posttrain preview RECIPE``: tasks, mixed groups, predicted cost, text."""
     table = options.load(source, overrides, **kw)
     recipe = options.recipe(table, source)
     if not isinstance(recipe, Rlvr):

@@ -61,9 +61,9 @@ class Rlvr:
     data: Path | None = None
     reward: Path | None = None
     rows: Rows | None = field(default=None, metadata={"kind": "envs"})
-    engine: Native = Native()
-    train: Policy = Policy()
-    warm_up: Sft = Sft()
+    engine: Native = field(default_factory=Native)
+    train: Policy = field(default_factory=Policy)
+    warm_up: Sft = field(default_factory=Sft)
     eval_tasks: int = 32
     few_shot: int = 3
     steps: int = 15
@@ -95,9 +95,8 @@ class Rlvr:
 
             stages = {"before": await look("before", tasks=tasks)}
             if self.few_shot:
-                shown = {
-                    e.name: [few_shot(e, t, self.few_shot) for t in tasks[e.name]] for e in everywhere if hasattr(e, "oracle")
-                }
+                able = [e for e in everywhere if e.reference(tasks[e.name][0]) is not None]
+                shown = {e.name: [few_shot(e, t, self.few_shot) for t in tasks[e.name]] for e in able}
                 stages["few_shot"] = await look("few_shot", tasks=shown)
             if self.warm_up.steps + self.warm_up.rejection_steps:
                 if not stage:
@@ -169,9 +168,9 @@ class Rlvr:
         """The environments that train, your own rows among them. Raises ``UsageError`` when there is none."""
         own: tuple[Environment, ...] = ()
         if self.rows is not None or self.data is not None:
-            rows = self.rows if self.rows is not None else Rows(data=self.data)
-            changes = {k: v for k, v in (("data", self.data), ("reward", self.reward)) if v is not None}
-            own = (replace(rows, **changes),)
+            rows = self.rows if self.rows is not None else Rows()
+            rows = rows if self.data is None else replace(rows, data=self.data)
+            own = (rows if self.reward is None else replace(rows, reward=self.reward),)
         if not self.environments and not own:
             raise UsageError("the recipe trains on nothing: name environments, or give data=ROWS.jsonl and reward=REWARD.py")
         return (*self.environments, *own)

@@ -111,7 +111,7 @@ def training_tasks(environment: Environment, n: int, skip: int = 0) -> list[Task
 
 async def oracle_rows(live: Live, environments: Sequence[Environment], n: int) -> list[Trajectory]:
     """n worked reference trajectories, interleaved over the environments that have an oracle."""
-    able = [e for e in environments if hasattr(e, "oracle")]
+    able = [e for e in environments if e.reference(training_tasks(e, 1)[0]) is not None]
     share = -(-n // max(len(able), 1))
     columns = [await rows_of_oracles(training_tasks(e, share), e, live.renderer) for e in able]
     return [row for rank in range(share) for column in columns if rank < len(column) for row in (column[rank],)][:n]

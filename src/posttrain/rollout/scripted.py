@@ -126,10 +126,13 @@ async def rows_of_oracles(tasks: Sequence[Task], environment: Environment, rende
     Multi-turn answers are played against a session, so a row holds what the session really answered. Raises ``UsageError``
     for an environment without an oracle.
     """
-    oracle = getattr(environment, "oracle", None)
-    if oracle is None:
-        raise UsageError(f"{environment.name} has no reference answers; give SFT rows of your own, or leave the warm-up out")
-    return [await row_of(task, oracle(task), environment, renderer) for task in tasks]
+    rows = []
+    for task in tasks:
+        response = environment.reference(task)
+        if response is None:
+            raise UsageError(f"{environment.name} has no reference answers; give SFT rows of your own, or leave the warm-up out")
+        rows.append(await row_of(task, response, environment, renderer))
+    return rows
 
 
 async def row_of(task: Task, response: Response, environment: Environment, renderer: Renderer) -> Trajectory:
