@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -110,3 +111,13 @@ def test_white_space_tokens_are_no_control_tokens() -> None:
     renderer = Renderer(tok)
     text = "a    b\n\nc"
     assert tok.convert_tokens_to_ids("    ") in renderer.prompt([Message(role="user", content=text)])
+
+
+@pytest.mark.parametrize("text", ["<" * 300_000, "<unused1" * 40_000, "prose < and more, " * 20_000, "<unused12>" * 30_000])
+def test_thousands_of_control_tokens_cost_no_more_than_a_few(text: str) -> None:
+    control = frozenset({*CONTROL, *(f"<unused{i}>" for i in range(6000))})
+    started = time.process_time()
+    shielded = VOCABULARY.shield(text, control)
+    assert time.process_time() - started < 3.0  # one by one they took a minute
+    assert VOCABULARY.unshield(shielded) == text
+    assert not any(f"<unused{i}>" in piece for piece in set(shielded.split(VOCABULARY._mark)) for i in (1, 12))

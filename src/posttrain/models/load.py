@@ -113,8 +113,8 @@ def load(name: str | Path, *, dtype: torch.dtype | str, device: str = "cpu") -> 
     if lacking:
         shown = ", ".join(lacking[:4]) + (" ..." if len(lacking) > 4 else "")
         raise UsageError(
-            f"The weights in {path} lack {len(lacking)} tensors of {type(model).__name__} or hold them in another shape, so that they "
-            f"would stay random: {shown}. Give the whole model (an adapter alone is none)."
+            f"The weights in {path} lack {len(lacking)} tensors of {type(model).__name__} or hold them in another shape, so "
+            f"that they would stay random: {shown}. Give the whole model (an adapter alone is none)."
         )
     model = model.to(target).eval()
     _check_head(model, path)

@@ -43,6 +43,7 @@ class Renderer:
         self.template = Template(tokenizer, self.vocabulary, ends)
         self.stop_ids: tuple[int, ...] = tuple(sorted(self.template.stop_ids))
         self.supports_tools = self.template.supports_tools
+        self._unsaid = self.template.control - SPOKEN
 
     # -- what the policy reads ---------------------------------------------------------------------------------------
 
@@ -93,7 +94,7 @@ class Renderer:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """What a policy says, as ids; a control token written in it stays text, tool-call and thinking tags excepted."""
-        return tuple(self.vocabulary.encode(self.vocabulary.shield(text, self.template.control - SPOKEN)))
+        return tuple(self.vocabulary.encode(self.vocabulary.shield(text, self._unsaid)))
 
     @property
     def template_hash(self) -> str:

@@ -34,7 +34,8 @@ class Template:
     def __init__(self, tokenizer: Any, vocabulary: Vocabulary, eos_ids: Iterable[int]) -> None:
         self.vocabulary = vocabulary
         self._tokenizer = tokenizer
-        self._structural = self._unspoken = frozenset[str]()
+        # Strings that must stay text: wherever somebody else than the policy wrote them, and inside answers.
+        self.control, self._unspoken = vocabulary.special, frozenset[str]()
         self.supports_system, self.supports_tools = True, False
         self._refuse_what_varies()
         self.supports_system = self._shows(_SYSTEM.content, (_SYSTEM, USER))
@@ -42,9 +43,9 @@ class Template:
         self.stop_ids = frozenset(eos_ids) | ({vocabulary.added[self.stop]} if self.stop else set())
         self.stops = frozenset(s for s, i in vocabulary.added.items() if i in self.stop_ids)
         self._stop_pattern = re.compile("|".join(re.escape(s) for s in sorted(self.stops, key=len, reverse=True)) or r"(?!)")
-        self._structural = self.stops | self._probe_structure()
+        structural = self.stops | self._probe_structure()
         named = {s for s in vocabulary.special if s in str(tokenizer.chat_template)}
-        self._unspoken = self._structural | (vocabulary.special - named)
+        self.control, self._unspoken = structural | vocabulary.special, structural | (vocabulary.special - named)
         self.supports_tools = self._probe_tools()
 
     # -- rendering ---------------------------------------------------------------------------------------------------
@@ -144,11 +145,6 @@ class Template:
         """A tool as templates take it."""
         spec = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         return {"type": "function", "function": self.vocabulary.shield(spec, self.control)}
-
-    @property
-    def control(self) -> frozenset[str]:
-        """Strings that must stay text wherever somebody else than the policy wrote them."""
-        return self._structural | self.vocabulary.special
 
     # -- what the template supports ----------------------------------------------------------------------------------
 
