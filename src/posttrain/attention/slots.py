@@ -1,8 +1,9 @@
 """Attention over contiguous KV slots, the engine's half of the `posttrain` attention.
 
 One slot is one sequence in flight. Keys lie transposed (``[..., D, S]``): with queries folded to the heads they belong to,
-both products of a decode step are then plain batched matmuls over memory as it lies. On a CPU with bf16 instructions this is
-three times faster than keys as ``[..., S, D]``, and the engine's other half of the time (`docs/experiments.md`).
+both products of a decode step then read rows of memory as they lie. On a CPU both run as weighted sums of rows
+(``embedding_bag``): a batched matmul packs the whole KV anew for the three query rows that meet it, and takes twice as long
+(`docs/experiments.md`).
 
 Shapes: L layers, B slots, n rows in use, S positions, G key/value heads, M query heads for each of them, H = G * M,
 D width of a query and key, E width of a value, T tokens of a packed row.
@@ -23,6 +24,7 @@ from posttrain.errors import UsageError
 if TYPE_CHECKING:
     from torch import nn
 
+BAGGED_QUERIES = 8  # with more queries per key/value head than this, a matmul's packing pays
 SLACK = 0.75  # slots shrink when less than this share of their length is needed
 
 
@@ -66,7 +68,7 @@ class Span:
 
 
 class Memory:
-    """The slots: keys ``[L, B, G, D, S]`` and values ``[L, B, G, S, E]``, as long as the longest sequence in use needs.
+    """The slots: for each layer keys ``[B, G, D, S]`` and values ``[B, G, S, E]``, as long as the longest sequence needs.
 
     A batched matmul copies whatever does not lie densely, so a step reads whole slots; a change of length moves the KV
     instead, which is rare and cheap.
@@ -75,41 +77,48 @@ class Memory:
     def __init__(self, num_layers: int, shape: Shape, dtype: torch.dtype, device: torch.device) -> None:
         self.num_layers, self.shape, self.dtype, self.device = num_layers, shape, dtype, device
         self.num_slots = self.length = 0
-        self._allocate(0, 0)
+        self.keys, self.values = ([self._empty(name, 0, 0) for _ in range(num_layers)] for name in ("keys", "values"))
 
-    def _allocate(self, num_slots: int, length: int) -> None:
+    def _empty(self, name: str, num_slots: int, length: int) -> Tensor:
         # zeros: masked positions meet a weight of 0, and 0 * nan would still be nan
-        head = (self.num_layers, num_slots, self.shape.kv_heads)
-        self.keys = torch.zeros(*head, self.shape.key_width, length, dtype=self.dtype, device=self.device)
-        self.values = torch.zeros(*head, length, self.shape.value_width, dtype=self.dtype, device=self.device)
-        self.num_slots, self.length = num_slots, length
+        s = self.shape
+        matrix = (s.key_width, length) if name == "keys" else (length, s.value_width)
+        return torch.zeros(num_slots, s.kv_heads, *matrix, dtype=self.dtype, device=self.device)
 
     def reserve(self, num_slots: int, length: int, in_use: int) -> None:
         """Room for so many slots of so many positions; the first ``in_use`` slots keep what lies in it."""
         if num_slots <= self.num_slots and SLACK * self.length <= length <= self.length:
             return
-        keys, values, kept = self.keys, self.values, min(self.length, bucket(length))
         slots = self.num_slots if num_slots <= self.num_slots else 1 << max(num_slots - 1, 3).bit_length()
-        if slots == self.num_slots and bucket(length) == self.length:
+        if (slots, bucket(length)) == (self.num_slots, self.length):
             return
-        self._allocate(slots, bucket(length))
-        self.keys[:, :in_use, :, :, :kept].copy_(keys[:, :in_use, :, :, :kept])
-        self.values[:, :in_use, :, :kept].copy_(values[:, :in_use, :, :kept])
+        kept = min(self.length, bucket(length))
+        self.num_slots, self.length = slots, bucket(length)
+        for layer in range(self.num_layers):  # layer by layer, so that old and new never exist twice as a whole
+            keys, values = self._empty("keys", slots, self.length), self._empty("values", slots, self.length)
+            keys[:in_use, :, :, :kept] = self.keys[layer][:in_use, :, :, :kept]
+            values[:in_use, :, :kept] = self.values[layer][:in_use, :, :kept]
+            self.keys[layer], self.values[layer] = keys, values
 
     def copy(self, source: int, target: int, num: int) -> None:
         """The first ``num`` positions of one slot into another."""
-        self.keys[:, target, :, :, :num].copy_(self.keys[:, source, :, :, :num])
-        self.values[:, target, :, :num].copy_(self.values[:, source, :, :num])
+        for keys, values in zip(self.keys, self.values, strict=True):
+            keys[target, :, :, :num] = keys[source, :, :, :num]
+            values[target, :, :num] = values[source, :, :num]
 
     def save(self, slot: int, start: int, end: int) -> Span:
         """A copy of positions [start, end) of a slot."""
-        return Span(self.keys[:, slot, :, :, start:end].clone(), self.values[:, slot, :, start:end].clone())
+        return Span(
+            torch.stack([keys[slot, :, :, start:end] for keys in self.keys]),
+            torch.stack([values[slot, :, start:end] for values in self.values]),
+        )
 
     def load(self, slot: int, start: int, span: Span) -> None:
         """Puts a span at position ``start`` of a slot."""
         end = start + span.num
-        self.keys[:, slot, :, :, start:end].copy_(span.keys)
-        self.values[:, slot, :, start:end].copy_(span.values)
+        for layer in range(self.num_layers):
+            self.keys[layer][slot, :, :, start:end] = span.keys[layer]
+            self.values[layer][slot, :, start:end] = span.values[layer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +152,23 @@ class Decode:
     """One new token in each of the first n slots, at ``positions``."""
 
     def __init__(self, memory: Memory, positions: list[int]) -> None:
-        self.memory = memory
-        self.num = len(positions)
+        self.memory, self.num = memory, len(positions)
         self.slots_n = torch.arange(self.num, device=memory.device)
         self.positions_n = torch.tensor(positions, device=memory.device)
         self._biases: dict[int | None, Tensor] = {}
+        s = memory.shape
+        self.bagged = memory.device.type == "cpu" and s.queries_per_head <= BAGGED_QUERIES
+        if self.bagged:
+            self.key_bags = self._bags(s.key_width)
+            self.value_bags = self._bags(memory.length)
+
+    def _bags(self, rows: int) -> tuple[Tensor, Tensor]:
+        """Indices and offsets of bags: each of a head's M queries sums over the ``rows`` rows of that head's matrix."""
+        s = self.memory.shape
+        heads = self.num * s.kv_heads
+        table = torch.arange(heads * rows, dtype=torch.int32).view(heads, 1, rows)
+        offsets = torch.arange(heads * s.queries_per_head, dtype=torch.int32) * rows
+        return table.expand(heads, s.queries_per_head, rows).flatten(), offsets
 
     def bias(self, window: int | None) -> Tensor:
         """``[n, 1, 1, S]``, 0 where the token may look and -inf elsewhere."""
@@ -159,6 +180,29 @@ class Decode:
             bias = torch.zeros(hidden.shape, dtype=self.memory.dtype, device=self.memory.device).masked_fill_(hidden, -math.inf)
             self._biases[window] = bias[:, None, None]
         return self._biases[window]
+
+    def times_keys(self, query: Tensor, keys: Tensor) -> Tensor:
+        """``[n*G, M, D]`` and ``[n, G, D, S]`` to ``[n, G, M, S]``."""
+        s, length = self.memory.shape, self.memory.length
+        if self.bagged:
+            out = _sum_rows(keys.view(-1, length), query, self.key_bags)
+        else:
+            out = torch.bmm(query, keys.view(-1, s.key_width, length))
+        return out.view(self.num, s.kv_heads, s.queries_per_head, length)
+
+    def times_values(self, weights: Tensor, values: Tensor) -> Tensor:
+        """``[n, G, M, S]`` and ``[n, G, S, E]`` to ``[1, n, H, E]``."""
+        s, length = self.memory.shape, self.memory.length
+        if self.bagged:
+            out = _sum_rows(values.view(-1, s.value_width), weights, self.value_bags)
+        else:
+            out = torch.bmm(weights.view(-1, s.queries_per_head, length), values.view(-1, length, s.value_width))
+        return out.view(1, self.num, s.kv_heads * s.queries_per_head, s.value_width)
+
+
+def _sum_rows(table: Tensor, weights: Tensor, bags: tuple[Tensor, Tensor]) -> Tensor:
+    """Weighted sums of the table's rows, accumulated in fp32."""
+    return torch.embedding_bag(table, *bags, False, 0, False, weights.view(-1), False)[0]
 
 
 Slots = Probe | Prefill | Decode
@@ -197,18 +241,15 @@ def _decode(
     window: int | None,
     softcap: float | None,
 ) -> Tensor:
-    n, length, s = slots.num, slots.memory.length, slots.memory.shape
+    n, s = slots.num, slots.memory.shape
     keys, values = slots.memory.keys[layer], slots.memory.values[layer]
     keys[slots.slots_n, :, :, slots.positions_n] = key[0].transpose(0, 1)
     values[slots.slots_n, :, slots.positions_n] = value[0].transpose(0, 1)
-    batch = n * s.kv_heads
-    folded = (query[0].transpose(0, 1) * scaling).reshape(batch, s.queries_per_head, s.key_width)
-    scores = torch.bmm(folded, keys[:n].view(batch, s.key_width, length)).view(n, s.kv_heads, s.queries_per_head, length)
+    folded = (query[0].transpose(0, 1) * scaling).reshape(n * s.kv_heads, s.queries_per_head, s.key_width)
+    scores = slots.times_keys(folded, keys[:n])
     if softcap is not None:
         scores = (torch.tanh(scores.float() / softcap) * softcap).to(query.dtype)
-    weights = torch.softmax(scores.add_(slots.bias(window)), -1)
-    out = torch.bmm(weights.view(batch, s.queries_per_head, length), values[:n].view(batch, length, s.value_width))
-    return out.view(1, n, s.kv_heads * s.queries_per_head, s.value_width)
+    return slots.times_values(torch.softmax(scores.add_(slots.bias(window)), -1), values[:n])
 
 
 def _prefill(

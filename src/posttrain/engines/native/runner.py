@@ -36,6 +36,9 @@ class Runner:
         self.device = weight.device
         self.decoder = backbone(model)
         self.options = head_options(model)
+        # such position embeddings rewrite their buffers in the forward, and the trainer could not use an inference tensor
+        rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+        self.rope_moves = any(kind in str(rope) for kind in ("dynamic", "longrope"))
         self.plain = self.options["scale"] == 1.0 and self.options["softcap"] is None
         with self.quiet():
             self.memory = memory_for(model, self.decoder)
@@ -48,7 +51,7 @@ class Runner:
         if training:
             self.model.eval()
         try:
-            with torch.no_grad():
+            with torch.no_grad() if self.rope_moves else torch.inference_mode():
                 yield
         finally:
             if training:
