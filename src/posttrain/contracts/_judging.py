@@ -15,7 +15,8 @@ from posttrain.contracts._play import finish, judged, play_turns
 from posttrain.envs._base import Environment, Family
 from posttrain.types import Message, Response, Task, Verdict
 
-DEADLINE = 10.0  # seconds for one verdict on any text
+DEADLINE = 10.0  # seconds of this process's own time for one verdict on any text
+LOST = 120.0  # seconds of wall time after which a verdict counts as never given
 MAX_CONSTANT = 0.15
 MIN_DECOYS = 3
 GENERIC = ("Answer: 0", "Answer: 1", "Answer: yes", "Answer: A", "{}", "0", "I do not know.")
@@ -49,15 +50,15 @@ async def check(family: Family, tasks: Sequence[Task]) -> list[str]:
 
 async def timed(environment: Environment, task: Task, response: Response) -> Verdict | str:
     """The verdict, or what went wrong in getting it."""
-    start = time.monotonic()
+    start = time.process_time()
     said = response.turns[-1].content[:60] if response.turns else ""
     try:
-        verdict = await asyncio.wait_for(judged(environment, task, response), DEADLINE)
+        verdict = await asyncio.wait_for(judged(environment, task, response), LOST)
     except TimeoutError:
-        return f"judging {said!r} on {task.id} took over {DEADLINE:g} s"
+        return f"judging {said!r} on {task.id} took over {LOST:g} s"
     except Exception as fault:  # any exception is the finding here
         return f"judging {said!r} on {task.id} raised {type(fault).__name__}: {fault}"
-    if (took := time.monotonic() - start) > DEADLINE:
+    if (took := time.process_time() - start) > DEADLINE:
         return f"judging {said!r} on {task.id} blocked for {took:.1f} s"
     if not (math.isfinite(verdict.reward) and 0 <= verdict.reward <= 1):
         return f"{task.id}: the reward {verdict.reward} is not in [0, 1]"
@@ -126,16 +127,16 @@ async def _nothing(family: Family, tasks: Sequence[Task]) -> AsyncIterator[tuple
 async def _hostiles(family: Family, task: Task) -> AsyncIterator[tuple[str, str]]:
     """No text raises, stalls or is rewarded, as the only turn or after the session's own beginning."""
     for name, text in _hostile.texts().items():
-        start = time.monotonic()
+        start = time.process_time()
         try:
             session = await family.start(task, None)
             turns, done = await play_turns(session, (Message(role="assistant", content=text),))
-            verdict = await asyncio.wait_for(family.verifier.judge(finish(task, turns, session, done)), DEADLINE)
+            verdict = await asyncio.wait_for(family.verifier.judge(finish(task, turns, session, done)), LOST)
         except Exception as fault:  # any exception is the finding here
             yield name, f"the text {name!r} made {task.id} raise {type(fault).__name__}: {fault!s:.200}"
             continue
-        if time.monotonic() - start > DEADLINE:
-            yield name, f"the text {name!r} kept {task.id} busy for {time.monotonic() - start:.1f} s"
+        if (took := time.process_time() - start) > DEADLINE:
+            yield name, f"the text {name!r} kept {task.id} busy for {took:.1f} s"
         if verdict.status not in ("wrong", "malformed") or not 0 <= verdict.reward < 1:
             yield name, f"the text {name!r} is judged {verdict.status} {verdict.reward:g} on {task.id}"
 
@@ -165,7 +166,7 @@ def _in_a_thread(family: Family, task: Task) -> dict[str, str]:
     response, found = family.oracle(task), list[Verdict | str]()
     thread = threading.Thread(target=lambda: found.append(asyncio.run(timed(family, task, response))))
     thread.start()
-    thread.join(2 * DEADLINE)
+    thread.join(LOST)
     if not found or isinstance(found[0], str) or found[0].reward != 1.0:
         return {"thread": f"in a thread the oracle of {task.id} is judged {found[0] if found else 'never'}"}
     return {}

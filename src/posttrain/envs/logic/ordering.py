@@ -47,7 +47,7 @@ class OrderPeople(Family):
         question = f"Who is the {RANKS[k]}{most if top else least}? End with: Answer: <name>"
         prompt = " ".join([*facts, question])
         private = {"wrong": [n for n in order if n != answer][:3] if num > 3 else [n for n in order if n != answer]}
-        steps = [", ".join(order if top else order[::-1])]
+        steps = [", ".join(order if top else order[::-1])] if level >= 2 else []
         size = float(num * num)
         return ask(
             self,

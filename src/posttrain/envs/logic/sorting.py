@@ -37,7 +37,7 @@ class SortNumbers(Family):
 
     def generate(self, seed: int, level: int) -> Task:
         rng = self.rng(seed, level)
-        numbers = rng.sample(range(1, 60 if level < 3 else 1000), NUM_NUMBERS[level])
+        numbers = rng.sample(range(1, 30 if level == 0 else 100 if level < 3 else 1000), NUM_NUMBERS[level])
         up = rng.random() < 0.5
         first, last = ("smallest", "largest") if up else ("largest", "smallest")
         answer = [str(n) for n in sorted(numbers, reverse=not up)]

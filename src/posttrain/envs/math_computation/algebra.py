@@ -37,7 +37,7 @@ class LikeTerms(Family):
         kinds = [*letters, letters[0], *(rng.choice([*letters, ""]) for _ in range(num - num_letters - 2)), ""]
         rng.shuffle(kinds)
         for letter in kinds:
-            c = rng.randint(2, 9) if letter else rng.randint(1, 20)
+            c = rng.randint(2, 9 if level else 5) if letter else rng.randint(1, 20)
             c = -c if level > 0 and rng.random() < 0.3 else c
             total[letter] += c
             pieces.append({letter: c})

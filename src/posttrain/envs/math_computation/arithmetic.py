@@ -16,13 +16,15 @@ WORDINGS = (
     "What is {expression}? End with: Answer: <number>",
     "How much is {expression}? End with: Answer: <number>",
     "Work out {expression} step by step. End with: Answer: <number>",
+    "Find the result of {expression}. End with: Answer: <number>",
+    "{expression} = ? End with: Answer: <number>",
     "Calculate {expression}. End with: Answer: <number>",
     "Evaluate the expression {expression}. End with: Answer: <number>",
     "Compute: {expression}\nEnd with: Answer: <number>",
 )
 # Operations, largest summand, largest factor (0: no products) at each level.
 SIZES = (
-    (1, 50, 0),
+    (1, 60, 0),
     (1, 99, 20),
     (2, 40, 9),
     (2, 99, 12),
@@ -84,11 +86,16 @@ def build(rng: random.Random, operations: int, most: int, factor: int) -> tuple[
     if kind == "*" and abs(a) > LARGEST_FACTOR:
         kind = "-"
     right, b, more = build(rng, operations - 1 - before, most, factor)
-    if kind == "*":
+    if factor == 0:  # the easiest level: one number of two digits, one of one, and never below zero
+        left, a = (text := str(rng.randint(10, most))), int(text)
+        right, b = (text := str(rng.randint(1, 9))), int(text)
+        if kind == "+" and rng.random() < 0.5:
+            left, right, a, b = right, left, b, a
+    elif kind == "*":
         right, b = (text := str(rng.randint(2, factor))), int(text)
         if operations == 1:
             left, a = (text := str(rng.randint(2, 9))), int(text)
-    elif kind == "-" and operations == 1 and a < b:  # the easiest level stays above zero
+    elif kind == "-" and operations == 1 and a < b:
         left, right, a, b = right, left, b, a
     value = a + b if kind == "+" else a - b if kind == "-" else a * b
     line = f"{a} {kind} {b if b >= 0 else f'({b})'} = {value}"

@@ -65,7 +65,7 @@ def layers(rng: random.Random, x: str, solution: int, num: int, most: int) -> tu
             side, value, multiplied = (f"{n}{side}" if side == x else f"{n}({side})"), value * n, True
         else:
             sign = rng.choice((1, -1))
-            n = rng.randint(1, value - 1 if num == 1 and sign < 0 else most)  # the easiest level stays above zero
+            n = rng.randint(1, min(9, value - 1) if num == 1 else most)  # the easiest level: one digit, above zero
             after = value + sign * n
             undo.append(f"{side} = {after} {'-' if sign > 0 else '+'} {n} = {value}")
             side, value, multiplied = f"{side} {'+' if sign > 0 else '-'} {n}", after, rng.random() < 0.2

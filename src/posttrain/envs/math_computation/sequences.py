@@ -57,9 +57,9 @@ class NextTerm(Family):
 def sequence(rng: random.Random, level: int, ahead: int) -> tuple[list[int], tuple[int, int, int]]:
     """(all terms with the answer last, (a, b, plus) of: term = a * last + b * the one before + plus)."""
     if level <= 1:
-        step = rng.choice((-1, 1)) * rng.randint(2, 10 if level == 0 else 30)
-        num = rng.randint(3, 5) + ahead
-        start = rng.randint(1, 40 if level == 0 else 90) + (num * -step if step < 0 else 0)
+        step = rng.choice((-1, 1)) * rng.randint(2, 6 if level == 0 else 30)
+        num = rng.randint(3, 6) + ahead
+        start = rng.randint(1, 60 if level == 0 else 90) + (num * -step if step < 0 else 0)
         return [start + step * i for i in range(num)], (1, 0, step)
     if level <= 4:
         a, b, plus = rng.randint(2, 4 if level < 4 else 6), 0, rng.choice((-1, 1)) * rng.randint(1, 12)

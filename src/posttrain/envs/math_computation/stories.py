@@ -93,9 +93,9 @@ def event(rng: random.Random, setting: tuple[object, ...], value: int, most: int
     kinds = ["+", "+", "-", "-"] + ([] if plain else ["*"] * (value < 2_000) + ["/"] * bool(divisors))
     kind = rng.choice([k for k in kinds if k != "-" or value > 2])
     if kind == "+":
-        n, sentence = rng.randint(2, most), rng.choice(adds)
+        n, sentence = rng.randint(2, 9 if most == 20 else most), rng.choice(adds)
     elif kind == "-":
-        n, sentence = rng.randint(1, min(most, value - 1)), rng.choice(takes)
+        n, sentence = rng.randint(1, min(9 if most == 20 else most, value - 1)), rng.choice(takes)
     elif kind == "*":
         n, sentence = rng.randint(2, 5), times
     else:
