@@ -1,0 +1,181 @@
+"""The whole job on a model made on the spot: what it leaves behind, that it repeats, that a kill loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import posttrain
+from posttrain.errors import InvalidRun, UsageError
+from posttrain.progress import Progress
+from posttrain.store.run_dir import RunDir
+
+CLOCKS = ("time", "seconds", "second", "cpu")  # figures that depend on the clock
+
+
+def job(model: Path, **changes: Any) -> dict[str, Any]:
+    """A small quickstart: two families train, one is held out whole."""
+    return {
+        "recipe": "rlvr",
+        "model": str(model),
+        "precision": "exact",
+        "eval_tasks": 8,
+        "few_shot": 1,
+        "steps": 4,
+        "tasks_per_step": 4,
+        "group_size": 2,
+        "checkpoint_every": 2,
+        "warm_up": {"steps": 2, "rows_per_step": 4, "rejection_tasks": 4, "rejection_samples": 2},
+        "environments": [{"name": "math_computation/arithmetic"}, {"name": "logic/pick_extreme"}],
+        "transfer": [{"name": "units_and_dates/unit_conversion"}],
+        **changes,
+    }
+
+
+def start(path: Path, table: dict[str, Any]) -> dict[str, Any]:
+    return posttrain.run(table, out=path, progress=Progress(quiet=True))
+
+
+def figures(path: Path) -> list[dict[str, Any]]:
+    """Metrics that must repeat."""
+    rows = RunDir.open(path).metrics()
+    return [{k: v for k, v in row.items() if not any(c in k for c in CLOCKS)} for row in rows]
+
+
+def tokens(path: Path) -> list[tuple[str, int, str, tuple[int, ...]]]:
+    return [(stage, step, t.id, t.token_ids) for stage, step, t in RunDir.open(path).trajectory_rows()]
+
+
+def weights(path: Path) -> bytes:
+    return (path / "model" / "model.safetensors").read_bytes()
+
+
+def test_a_run_leaves_everything_behind(tiny_model: Path, tmp_path: Path) -> None:
+    result = start(tmp_path / "run", job(tiny_model))
+    run = RunDir.open(tmp_path / "run")
+    assert {"before", "few_shot", "after_sft", "after_rl", "difference", "interval", "minutes"} <= result.keys()
+    assert run.status == "finished"
+    assert [r["step"] for r in run.metrics("rlvr")] == [0, 1, 2, 3]
+    assert (tmp_path / "run" / "report.html").stat().st_size > 10_000
+    assert result["transfer"]["num_families"] == 1
+    assert result["overall"]["num_families"] == 2
+    attempt = next(t for s, _, t in run.trajectory_rows("rlvr") if t.advantage)
+    answer = next(t for t in attempt.turns if t.role == "assistant")
+    n = len(answer.token_ids)
+    assert n == len(answer.rollout_logprobs) == len(answer.policy_logprobs) == len(answer.policy_versions)
+    assert answer.weights_hash and attempt.verdict is not None and attempt.timings and attempt.sampling is not None
+    worst = max(abs(a - b) for a, b in zip(answer.rollout_logprobs, answer.policy_logprobs, strict=True))
+    assert worst <= 1e-4  # A1, through engine, store and policy
+
+
+def test_train_and_held_out_prompts_are_disjoint(tiny_model: Path, tmp_path: Path) -> None:
+    start(tmp_path / "run", job(tiny_model))
+    run = RunDir.open(tmp_path / "run")
+    held = {t.task.prompt_hash for t in run.trajectories("before")}
+    trained = {t.task.prompt_hash for s in ("warm_up", "rlvr") for t in run.trajectories(s)}
+    assert held and trained and not held & trained
+    families = {t.task.environment for s in ("warm_up", "rlvr") for t in run.trajectories(s)}
+    assert "units_and_dates/unit_conversion" not in families
+
+
+def test_two_runs_with_one_seed_are_identical(tiny_model: Path, tmp_path: Path) -> None:
+    table = job(tiny_model, environments=[{"name": "math_computation/arithmetic"}, {"name": "tools/inventory"}])
+    for name in ("a", "b"):
+        start(tmp_path / name, table)
+    assert tokens(tmp_path / "a") == tokens(tmp_path / "b")
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    start(tmp_path / "c", {**table, "seed": 1})
+    assert tokens(tmp_path / "a") != tokens(tmp_path / "c")
+
+
+def test_fast_repeats_too(tiny_model: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        start(tmp_path / name, job(tiny_model, precision="fast", steps=2))
+    assert tokens(tmp_path / "a") == tokens(tmp_path / "b")
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+
+
+def test_a_finished_run_says_so(tiny_model: Path, tmp_path: Path) -> None:
+    start(tmp_path / "run", job(tiny_model, steps=1))
+    again = posttrain.resume(tmp_path / "run", progress=Progress(quiet=True))
+    assert again["already_finished"] and "after_rl" in again
+
+
+def test_a_broken_verifier_stops_the_run_before_it_starts(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from posttrain.types import Trajectory, Verdict
+    from posttrain.verifiers.number import Number
+
+    async def wrong(self: Number, trajectory: Trajectory) -> Verdict:
+        return Verdict(status="wrong", verifier="number")
+
+    monkeypatch.setattr(Number, "judge", wrong)
+    with pytest.raises(InvalidRun, match="math_computation/arithmetic"):
+        start(tmp_path / "run", job(tiny_model))
+
+
+def test_nothing_to_train_on_is_refused(tiny_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="trains on nothing"):
+        start(tmp_path / "run", job(tiny_model, environments=[]))
+
+
+def test_minutes_become_a_number_of_steps_once(tiny_model: Path, tmp_path: Path) -> None:
+    start(tmp_path / "run", job(tiny_model, minutes=0.01, steps=50))
+    run = RunDir.open(tmp_path / "run")
+    assert run.info["rlvr_steps"] == 2 == len(run.metrics("rlvr"))
+
+
+def command(path: Path, table: Path, *, resume: bool) -> list[str]:
+    body = (
+        f"import json, posttrain; from posttrain.progress import Progress; q = Progress(quiet=True); p = {str(path)!r}; "
+        + ("posttrain.resume(p, progress=q)" if resume else f"posttrain.run(json.load(open({str(table)!r})), out=p, progress=q)")
+    )
+    return [sys.executable, "-c", body]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_at_twenty_moments_and_resumed_equals_uninterrupted(tiny_model: Path, tmp_path: Path) -> None:
+    table = tmp_path / "job.json"
+    table.write_text(json.dumps(job(tiny_model)))
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    began = time.monotonic()
+    subprocess.run(command(tmp_path / "whole", table, resume=False), check=True, env=env, timeout=300)
+    length = time.monotonic() - began
+    draw = random.Random(0)
+    moments = [draw.uniform(0.05, 1.0) * length for _ in range(20)]
+
+    def kill_and_resume(number: int) -> Path:
+        path = tmp_path / f"killed-{number}"
+        child = subprocess.Popen(command(path, table, resume=False), env=env)
+        try:
+            child.wait(moments[number])
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGKILL)
+            child.wait(60)
+        again = (path / "run.json").exists()
+        subprocess.run(command(path, table, resume=again), check=True, env=env, timeout=300)
+        return path
+
+    with ThreadPoolExecutor(2) as threads:
+        paths = list(threads.map(kill_and_resume, range(20)))
+    whole = tmp_path / "whole"
+    last = "rlvr-00003"
+    for path in paths:
+        assert weights(path) == weights(whole)
+        assert tokens(path) == tokens(whole)  # nothing lost, nothing doubled
+        assert figures(path) == figures(whole)
+        old, new = (sorted((p / "checkpoints" / last).iterdir()) for p in (whole, path))
+        assert [p.name for p in old] == [p.name for p in new]
+        assert all(a.read_bytes() == b.read_bytes() for a, b in zip(old, new, strict=True))  # optimiser and pool too
