@@ -23,6 +23,15 @@ from posttrain.store.run_dir import RunDir
 CLOCKS = ("time", "seconds", "second", "cpu")  # figures that depend on the clock
 
 
+@pytest.fixture
+def own(tmp_path: Path) -> dict[str, Any]:
+    """Rows and a reward that even a random model earns parts of, so that groups are mixed and gradients are not zero."""
+    rows, reward = tmp_path / "rows.jsonl", tmp_path / "reward.py"
+    rows.write_text("".join(json.dumps({"prompt": f"Say a word that goes with {n}."}) + "\n" for n in range(200)))
+    reward.write_text("def reward(trajectory):\n    return sum(map(ord, trajectory.text)) % 7 / 7\n")
+    return {"data": str(rows), "reward": str(reward), "rows": {"max_tokens": 12}, "few_shot": 0}
+
+
 def job(model: Path, **changes: Any) -> dict[str, Any]:
     """A small quickstart: two families train, one is held out whole."""
     return {
@@ -69,6 +78,14 @@ def test_a_run_leaves_everything_behind(tiny_model: Path, tmp_path: Path) -> Non
     assert (tmp_path / "run" / "report.html").stat().st_size > 10_000
     assert result["transfer"]["num_families"] == 1
     assert result["overall"]["num_families"] == 2
+
+
+def test_own_rows_with_an_own_reward_train_and_every_sample_can_be_looked_at(
+    tiny_model: Path, tmp_path: Path, own: dict[str, Any]
+) -> None:
+    start(tmp_path / "run", job(tiny_model, **own, environments=[]))
+    run = RunDir.open(tmp_path / "run")
+    assert all(row["num_tokens_trained"] > 0 and row["grad_norm"] > 0 for row in run.metrics("rlvr"))
     attempt = next(t for s, _, t in run.trajectory_rows("rlvr") if t.advantage)
     answer = next(t for t in attempt.turns if t.role == "assistant")
     n = len(answer.token_ids)
@@ -88,8 +105,8 @@ def test_train_and_held_out_prompts_are_disjoint(tiny_model: Path, tmp_path: Pat
     assert "units_and_dates/unit_conversion" not in families
 
 
-def test_two_runs_with_one_seed_are_identical(tiny_model: Path, tmp_path: Path) -> None:
-    table = job(tiny_model, environments=[{"name": "math_computation/arithmetic"}, {"name": "tools/inventory"}])
+def test_two_runs_with_one_seed_are_identical(tiny_model: Path, tmp_path: Path, own: dict[str, Any]) -> None:
+    table = job(tiny_model, **own, environments=[{"name": "math_computation/arithmetic"}, {"name": "tools/inventory"}])
     for name in ("a", "b"):
         start(tmp_path / name, table)
     assert tokens(tmp_path / "a") == tokens(tmp_path / "b")
@@ -98,9 +115,9 @@ def test_two_runs_with_one_seed_are_identical(tiny_model: Path, tmp_path: Path) 
     assert tokens(tmp_path / "a") != tokens(tmp_path / "c")
 
 
-def test_fast_repeats_too(tiny_model: Path, tmp_path: Path) -> None:
+def test_fast_repeats_too(tiny_model: Path, tmp_path: Path, own: dict[str, Any]) -> None:
     for name in ("a", "b"):
-        start(tmp_path / name, job(tiny_model, precision="fast", steps=2))
+        start(tmp_path / name, job(tiny_model, **own, precision="fast", steps=2))
     assert tokens(tmp_path / "a") == tokens(tmp_path / "b")
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
 
@@ -137,18 +154,17 @@ def test_minutes_become_a_number_of_steps_once(tiny_model: Path, tmp_path: Path)
 
 
 def command(path: Path, table: Path, *, resume: bool) -> list[str]:
-    body = (
-        f"import json, posttrain; from posttrain.progress import Progress; q = Progress(quiet=True); p = {str(path)!r}; "
-        + ("posttrain.resume(p, progress=q)" if resume else f"posttrain.run(json.load(open({str(table)!r})), out=p, progress=q)")
+    body = f"import json, posttrain; from posttrain.progress import Progress; q = Progress(quiet=True); p = {str(path)!r}; " + (
+        "posttrain.resume(p, progress=q)" if resume else f"posttrain.run(json.load(open({str(table)!r})), out=p, progress=q)"
     )
     return [sys.executable, "-c", body]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_killed_at_twenty_moments_and_resumed_equals_uninterrupted(tiny_model: Path, tmp_path: Path) -> None:
+def test_killed_at_twenty_moments_and_resumed_equals_uninterrupted(tiny_model: Path, tmp_path: Path, own: dict[str, Any]) -> None:
     table = tmp_path / "job.json"
-    table.write_text(json.dumps(job(tiny_model)))
+    table.write_text(json.dumps(job(tiny_model, **own)))
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     began = time.monotonic()
     subprocess.run(command(tmp_path / "whole", table, resume=False), check=True, env=env, timeout=300)
