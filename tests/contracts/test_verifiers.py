@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +14,16 @@ from posttrain.contracts.verifiers import check
 from posttrain.types import Trajectory, Verdict
 
 
+REWARD = "def reward(trajectory):\n    return float(trajectory.answer is not None and trajectory.text == f'Answer: {trajectory.answer}')\n"
+
+
 @pytest.mark.parametrize("name", plugins.names("verifiers"))
-def test_verifier_passes_the_gate(name: str) -> None:
-    assert check(plugins.build("verifiers", name)) == []
+def test_verifier_passes_the_gate(name: str, tmp_path: Path) -> None:
+    options = {}
+    if "path" in plugins.field_types(plugins.find("verifiers", name)):  # a verifier made of a user's file
+        (tmp_path / "reward.py").write_text(REWARD)
+        options["path"] = str(tmp_path / "reward.py")
+    assert check(plugins.build("verifiers", name, **options)) == []
 
 
 @dataclass(frozen=True)
