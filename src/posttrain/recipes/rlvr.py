@@ -100,8 +100,8 @@ class Rlvr:
                 stages["few_shot"] = await look("few_shot", tasks=shown)
             if self.warm_up.steps + self.warm_up.rejection_steps:
                 if not stage:
-                    await self.warm_up.train(live, environments, run, progress, seed=self.seed)
-                    save_point(run, "warm_up", 0, live, pool, {"keep": True})
+                    taken = await self.warm_up.train(live, environments, run, progress, seed=self.seed)
+                    save_point(run, "warm_up", max(taken - 1, 0), live, pool, {"steps": taken})
                 stages["after_sft"] = await look("after_sft", tasks=tasks)
             await self.learn(live, environments, pool, run, progress, clock, step + 1 if stage == "rlvr" else 0)
             stages["after_rl"] = await look("after_rl", tasks=tasks)

@@ -53,18 +53,21 @@ class Sft:
         *,
         seed: int,
         stage: str = "warm_up",
-    ) -> None:
-        """Runs the warm-up on ``live``; the caller saves."""
+    ) -> int:
+        """Runs the warm-up on ``live`` and returns its number of steps; the caller saves."""
         rows = await oracle_rows(live, environments, self.steps * self.rows_per_step)
         progress.stage(stage, self.steps + self.rejection_steps)
         steps = min(self.steps, -(-len(rows) // self.rows_per_step))
         for step in range(steps):
-            await self.step(live, rows[step :: steps or 1], run, progress, stage, step)
+            at = step * self.rows_per_step  # rows take turns between environments, so each step sees all of them
+            await self.step(live, rows[at : at + self.rows_per_step], run, progress, stage, step)
         if not self.rejection_steps:
-            return
-        kept = await self.rejection_rows(live, environments, run, progress, seed=seed, stage=stage)
-        for i in range(self.rejection_steps if kept else 0):
-            await self.step(live, kept[i :: self.rejection_steps], run, progress, stage, steps + i)
+            return steps
+        kept = await self.rejection_rows(live, environments, run, progress, seed=seed, stage=stage, step=steps)
+        more = min(self.rejection_steps, len(kept))
+        for i in range(more):
+            await self.step(live, kept[i::more], run, progress, stage, steps + i)
+        return steps + more
 
     async def step(self, live: Live, rows: Sequence[Trajectory], run: RunDir, progress: Progress, stage: str, step: int) -> None:
         """One optimiser step on ``rows`` and its metrics."""
@@ -79,7 +82,15 @@ class Sft:
         progress.update(step + 1, loss=result.metrics["loss"], tokens_per_second=result.metrics["num_tokens_trained"] / seconds)
 
     async def rejection_rows(
-        self, live: Live, environments: Sequence[Environment], run: RunDir, progress: Progress, *, seed: int, stage: str
+        self,
+        live: Live,
+        environments: Sequence[Environment],
+        run: RunDir,
+        progress: Progress,
+        *,
+        seed: int,
+        stage: str,
+        step: int,
     ) -> list[Trajectory]:
         """The policy's own answers that its verifiers accept, one a task, as rows with advantage 1."""
         share = -(-self.rejection_tasks // max(len(environments), 1))
@@ -90,7 +101,7 @@ class Sft:
             group_size=self.rejection_samples,
             seed=seed,
             sampling=Sampling(temperature=self.temperature, max_tokens=max(task.limits.max_tokens for task, _, _ in requests)),
-            events=partial(run.write_event, stage=stage, step=self.steps),
+            events=partial(run.write_event, stage=stage, step=step),
         )
         kept = []
         for group in groups:
@@ -98,7 +109,7 @@ class Sft:
             if good:  # the shortest: least likely to be right by luck after a wrong step
                 best = min(good, key=lambda t: (t.num_sampled, t.attempt))
                 kept.append(replace(best, advantage=1.0, sampling=None))
-        run.write_event(kind="rejection_sampling", stage=stage, tasks=len(groups), kept=len(kept))
+        run.write_event(kind="rejection_sampling", stage=stage, step=step, tasks=len(groups), kept=len(kept))
         progress.log(f"rejection sampling: kept {len(kept)} verified answers of {len(groups)} tasks")
         return kept
 
