@@ -13,8 +13,10 @@ from posttrain import plugins
 from posttrain.contracts.verifiers import check
 from posttrain.types import Trajectory, Verdict
 
-
-REWARD = "def reward(trajectory):\n    return float(trajectory.answer is not None and trajectory.text == f'Answer: {trajectory.answer}')\n"
+REWARD = """
+def reward(trajectory):
+    return float(trajectory.answer is not None and trajectory.text == f"Answer: {trajectory.answer}")
+"""
 
 
 @pytest.mark.parametrize("name", plugins.names("verifiers"))
