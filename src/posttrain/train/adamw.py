@@ -96,6 +96,8 @@ class MasterAdamW:
         pairs = [(self.params[n], m) for n, m in self.masters.items() if self.params[n].data_ptr() != m.data_ptr()]
         if pairs:
             torch._foreach_copy_([p for p, _ in pairs], [m for _, m in pairs])
+        # the fused kernels do not count their writes, and an engine on the same tensors looks at the counts
+        torch.autograd.graph.increment_version(list(self.params.values()))
 
     def state(self) -> dict[str, Tensor]:
         """``{"exp_avg.NAME": ..., "exp_avg_sq.NAME": ..., "step.NAME": ...}``; empty before the first update."""
