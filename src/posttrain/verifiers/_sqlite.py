@@ -80,8 +80,11 @@ class SeveralStatements(Exception):
 
 
 @contextmanager
-def database(schema: str, instance: Mapping[str, Sequence[Sequence[Any]]]) -> Iterator[sqlite3.Connection]:
-    """An in-memory database with the tables of ``schema``, filled, then closed to all but reading."""
+def database(schema: str, instance: Mapping[str, Sequence[Sequence[Any]]], *, max_heap: int = 0) -> Iterator[sqlite3.Connection]:
+    """An in-memory database with the tables of ``schema``, filled, then closed to all but reading.
+
+    ``max_heap`` bounds the bytes of all of this process's databases together (sqlite has no bound for one; 0: leaves it).
+    """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.executescript(schema)
         for table, table_rows in instance.items():
@@ -97,6 +100,8 @@ def database(schema: str, instance: Mapping[str, Sequence[Sequence[Any]]]) -> It
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
+        if max_heap:
+            connection.execute(f"PRAGMA hard_heap_limit = {max_heap:d}")
         connection.set_authorizer(_authorise)
         yield connection
 

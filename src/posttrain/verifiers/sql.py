@@ -12,6 +12,7 @@ from posttrain.verifiers._base import too_long
 from posttrain.verifiers._bounded import Stalled, judge_in_worker
 
 MAX_QUERY_CHARS = 8_000
+MAX_HEAP = 64_000_000  # bytes, of a worker's sqlite
 _FENCE = re.compile(r"\A```[ \t]*(?:sql|sqlite)?[ \t]*\n", re.IGNORECASE)
 _STARTS = re.compile(r"(?:select|with)\b", re.IGNORECASE)
 
@@ -26,7 +27,7 @@ class Sql:
     in virtual machine steps (``max_steps``) and rows, in a killable worker.
     """
 
-    max_steps: int = 1_000_000  # of the virtual machine, a database
+    max_steps: int = 500_000  # of the virtual machine, a database
     max_rows: int = 2_000
     deadline: float = 5.0  # seconds, all databases together; only a stalled primitive meets it
 
@@ -98,7 +99,7 @@ def agreement(spec_text: str, reference: str, query: str, max_steps: int, max_ro
     spec = json.loads(spec_text)
     result: dict[str, Any] = {"agree": [], "error": "", "several": False, "reference_error": ""}
     for instance in spec["instances"]:
-        with database(spec["schema"], instance) as connection:
+        with database(spec["schema"], instance, max_heap=MAX_HEAP) as connection:
             try:
                 expected = rows(connection, reference, max_steps=max_steps, max_rows=max_rows)
             except (QueryFailed, SeveralStatements) as e:

@@ -31,10 +31,9 @@ class Tool:
 
     @property
     def spec(self) -> ToolSpec:
-        """What the policy sees of it."""
+        """What the policy sees of it; short, as a small model reads it at every call."""
         properties = {name: {"type": kind} for name, kind in self.arguments.items()}
-        parameters = {"type": "object", "properties": properties, "required": list(properties)}
-        return ToolSpec(name=self.name, description=self.description, parameters=parameters)
+        return ToolSpec(name=self.name, description=self.description, parameters={"type": "object", "properties": properties})
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Raises ``ToolError`` E_ARGS unless these are exactly the arguments, each of its type."""

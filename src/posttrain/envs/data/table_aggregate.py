@@ -15,7 +15,7 @@ from posttrain.types import Response, Task
 from posttrain.verifiers.number import Number
 
 WORDINGS = (
-    '{table}\n\n{question} Work it out, then write "Answer:" and the number.',
+    '{table}\n\n{question} Work it out, then end with "Answer: number".',
     'Table:\n{table}\nQuestion: {question}\nShow the sum, then "Answer: number".',
     '{question} Use this table and end with "Answer: number".\n{table}',
     'Look at the table.\n{table}\n{question} Finish with the line "Answer: number".',
@@ -42,7 +42,7 @@ class TableAggregate(Family):
         picked = 2 if level == 0 else rng.randint(max(2, num * 3 // 10), max(2, num // 2))
         kinds = [colours[0]] * picked + [colours[1 + i % (len(colours) - 1)] for i in range(num - picked)]
         rng.shuffle(kinds)
-        high = spread(level, 15, 99)
+        high = spread(level, 19, 99)
         rows: list[Row] = [(item, kind, rng.randint(2, high)) for item, kind in zip(rng.sample(GOODS, num), kinds, strict=True)]
         question, steps, value = self._question(rng, level, rows, colours)
         template, wording = pick(rng, WORDINGS)

@@ -11,8 +11,8 @@ from posttrain.types import Response, Task
 from posttrain.verifiers.exact import Exact
 
 WORDINGS = (
-    '{table}\n\n{question} End with "Answer:" and the value.',
-    'Table:\n{table}\nQuestion: {question}\nWrite "Answer:" and the value.',
+    '{table}\n\n{question} End with "Answer: value".',
+    'Table:\n{table}\nQuestion: {question}\nReply with "Answer: value".',
     '{question} Look it up and finish with "Answer: value".\n{table}',
     'Use the table.\n{table}\n{question} Your last line is "Answer: value".',
 )

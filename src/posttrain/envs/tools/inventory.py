@@ -53,6 +53,11 @@ TOOLS = (
 )
 
 
+def _tools(level: int) -> tuple[Tool, ...]:
+    """Counting is only offered where a job needs it: every tool lengthens the prompt."""
+    return TOOLS if level >= 2 else TOOLS[:2]
+
+
 @dataclass(frozen=True)
 class Inventory(Family):
     """Add and take goods by tool calls; judged by the calls that took effect and by the final stock.
@@ -66,7 +71,7 @@ class Inventory(Family):
         return ToolCalls()
 
     async def start(self, task: Task, sandbox: Sandbox | None) -> Session:
-        return WorldSession(TOOLS, task.private["state"])
+        return WorldSession(_tools(task.level), task.private["state"])
 
     def generate(self, seed: int, level: int) -> Task:
         rng = self.rng(seed, level)
@@ -96,7 +101,7 @@ class Inventory(Family):
             size=len(calls),
             private={"state": state, "calls": calls},
         )
-        return with_tools(task, TOOLS, turns=len(calls) + 1)
+        return with_tools(task, _tools(level), turns=len(calls) + 1)
 
     def oracle(self, task: Task) -> Response:
         return play(task.private["calls"])

@@ -47,6 +47,11 @@ TOOLS = (
 )
 
 
+def _tools(level: int) -> tuple[Tool, ...]:
+    """Level 0 needs no balance: every tool lengthens the prompt."""
+    return TOOLS if level >= 1 else TOOLS[:1]
+
+
 @dataclass(frozen=True)
 class Ledger(Family):
     """Payments between accounts; an account cannot pay what it does not have yet, so the order counts.
@@ -60,7 +65,7 @@ class Ledger(Family):
         return ToolCalls()
 
     async def start(self, task: Task, sandbox: Sandbox | None) -> Session:
-        return WorldSession(TOOLS, task.private["state"])
+        return WorldSession(_tools(task.level), task.private["state"])
 
     def generate(self, seed: int, level: int) -> Task:
         rng = self.rng(seed, level)
@@ -85,7 +90,7 @@ class Ledger(Family):
             size=len(calls),
             private={"state": state, "calls": calls},
         )
-        return with_tools(task, TOOLS, turns=len(calls) + 1)
+        return with_tools(task, _tools(level), turns=len(calls) + 1)
 
     def oracle(self, task: Task) -> Response:
         return play(task.private["calls"])
