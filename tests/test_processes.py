@@ -80,20 +80,20 @@ def gone(pid: int, seconds: float = 10.0) -> bool:
 
 
 def test_results_come_back(pool: Workers, target: str) -> None:
-    assert pool.call_sync(target + "echo", 1, "zwei", {"drei": [3.5, None]}, deadline=5) == [1, "zwei", {"drei": [3.5, None]}]
-    assert pool.call_sync("posttrain.errors:render_tool_error", "E_ARGS", deadline=5).startswith("error E_ARGS")
+    assert pool.call_sync(target + "echo", 1, "zwei", {"drei": [3.5, None]}, deadline=30) == [1, "zwei", {"drei": [3.5, None]}]
+    assert pool.call_sync("posttrain.errors:render_tool_error", "E_ARGS", deadline=30).startswith("error E_ARGS")
     big = "x" * (10 << 20)
     assert pool.call_sync(target + "echo", big, deadline=20) == [big]
 
 
 @pytest.mark.parametrize("endless", ["spin", "power", "regex", "child"])
 def test_endless_targets_are_killed_at_the_deadline(pool: Workers, target: str, endless: str) -> None:
-    pool.call_sync(target + "echo", deadline=5)
+    pool.call_sync(target + "echo", deadline=30)
     began = time.monotonic()
     with pytest.raises(DeadlineExceeded, match=r"targets\.py.*pool 'test'.*0\.3 s"):
         pool.call_sync(target + endless, deadline=0.3)
-    assert time.monotonic() - began < 10
-    assert pool.call_sync(target + "echo", 7, deadline=5) == [7]
+    assert time.monotonic() - began < 60  # 0.3 s of its own, however little of the processor the host gives it
+    assert pool.call_sync(target + "echo", 7, deadline=30) == [7]
     assert len(pool.pids) <= 2
 
 
@@ -111,9 +111,10 @@ def test_a_sleeping_target_is_late_too(pool: Workers, target: str) -> None:
         pool.call_sync(target + "sleep", 60, deadline=0.2)
 
 
-def test_a_starved_worker_is_not_a_slow_target(pool: Workers, target: str) -> None:
+def test_a_starved_worker_is_not_a_slow_target(pool: Workers, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that the host does not run is our failure: it must not read as the target's own lateness."""
-    pid = pool.call_sync(target + "pid", deadline=5)
+    monkeypatch.setattr("posttrain.processes.pool.STARVED_SECONDS", 0.2)
+    pid = pool.call_sync(target + "pid", deadline=30)
     worker = next(w for w in pool._workers if w.process is not None and w.process.pid == pid)
     worker.cpu = lambda: (0.0, True)  # type: ignore[method-assign]  # runnable, and never given the processor
     other = next(w for w in pool._workers if w is not worker)
@@ -153,7 +154,7 @@ def test_one_event_loop_after_another_and_none_is_blocked(pool: Workers, target:
                 await asyncio.sleep(0.01)
 
         heart = asyncio.create_task(beat())
-        calls = [pool.call(target + "echo", i, deadline=5) for i in range(20)]
+        calls = [pool.call(target + "echo", i, deadline=30) for i in range(20)]
         results: list[object] = list(
             await asyncio.gather(*calls, pool.call(target + "spin", deadline=0.5), return_exceptions=True)
         )
@@ -169,9 +170,9 @@ def test_one_event_loop_after_another_and_none_is_blocked(pool: Workers, target:
 
 def test_failures_are_told_apart(pool: Workers, target: str) -> None:
     with pytest.raises(WorkerLost, match="exit code 3"):
-        pool.call_sync(target + "die", deadline=5)
+        pool.call_sync(target + "die", deadline=30)
     with pytest.raises(TargetRaised, match=r"ValueError: no such luck") as caught:
-        pool.call_sync(target + "boom", deadline=5)
+        pool.call_sync(target + "boom", deadline=30)
     assert (caught.value.kind, caught.value.text) == ("ValueError", "no such luck")
     assert "in boom" in caught.value.trace
     for name, kind in [
@@ -181,21 +182,21 @@ def test_failures_are_told_apart(pool: Workers, target: str) -> None:
         ("bad_result", "TypeError"),
     ]:
         with pytest.raises(TargetRaised) as caught:
-            pool.call_sync(target + name, deadline=10)
+            pool.call_sync(target + name, deadline=30)
         assert caught.value.kind == kind
     with pytest.raises(UsageError, match=r"no function 'ecko'\. Did you mean 'echo'"):
-        pool.call_sync(target + "ecko", deadline=5)
+        pool.call_sync(target + "ecko", deadline=30)
     with pytest.raises(UsageError, match="module:function"):
-        pool.call_sync("nonsense", deadline=5)
-    assert pool.call_sync(target + "echo", deadline=5) == []
+        pool.call_sync("nonsense", deadline=30)
+    assert pool.call_sync(target + "echo", deadline=30) == []
 
 
 def test_a_file_that_fails_names_its_line(pool: Workers, tmp_path: Path) -> None:
     (tmp_path / "reward.py").write_text("x = 1\ny = undefined\n\ndef reward(t): return 1.0\n")
     with pytest.raises(UsageError, match=r"reward\.py, line 2 could not be loaded: NameError"):
-        pool.call_sync(f"{tmp_path / 'reward.py'}:reward", 1, deadline=5)
+        pool.call_sync(f"{tmp_path / 'reward.py'}:reward", 1, deadline=30)
     with pytest.raises(UsageError, match=r"absent\.py"):
-        pool.call_sync(f"{tmp_path / 'absent.py'}:reward", 1, deadline=5)
+        pool.call_sync(f"{tmp_path / 'absent.py'}:reward", 1, deadline=30)
 
 
 def test_what_a_worker_says_is_never_unpickled(target: str) -> None:
@@ -203,15 +204,15 @@ def test_what_a_worker_says_is_never_unpickled(target: str) -> None:
     pool = Workers(1, "forged")
     with pytest.raises(WorkerLost, match="not a reply"):
         pool.call_sync(target + "forge", "cos\nsystem\n(S'true'\ntR.", deadline=2)
-    assert pool.call_sync(target + "echo", 1, deadline=5) == [1]
+    assert pool.call_sync(target + "echo", 1, deadline=30) == [1]
     pool.close()
 
 
 def test_workers_are_recycled_and_import_nothing_heavy(target: str) -> None:
     pool = Workers(1, "short", recycle=2)
-    pids = [pool.call_sync(target + "pid", deadline=5) for _ in range(4)]
+    pids = [pool.call_sync(target + "pid", deadline=30) for _ in range(4)]
     assert pids[0] == pids[1] != pids[2] == pids[3]
-    loaded = pool.call_sync(target + "modules", deadline=5)
+    loaded = pool.call_sync(target + "modules", deadline=30)
     assert not {"torch", "transformers", "numpy", "sympy"} & set(loaded)
     pool.close()
     assert all(gone(p) for p in pids)
@@ -220,21 +221,21 @@ def test_workers_are_recycled_and_import_nothing_heavy(target: str) -> None:
 def test_memory_bound_is_an_option(target: str) -> None:
     tight, free = Workers(1, "tight", memory=1 << 30), Workers(1, "free", memory=0)
     with pytest.raises(TargetRaised) as caught:
-        tight.call_sync(target + "greedy", deadline=10)
+        tight.call_sync(target + "greedy", deadline=30)
     assert caught.value.kind == "MemoryError"
-    assert free.call_sync("resource:getrlimit", resource.RLIMIT_AS, deadline=5) == list(resource.getrlimit(resource.RLIMIT_AS))
+    assert free.call_sync("resource:getrlimit", resource.RLIMIT_AS, deadline=30) == list(resource.getrlimit(resource.RLIMIT_AS))
     tight.close()
     free.close()
 
 
 def test_a_trivial_warm_call_is_fast(pool: Workers, target: str) -> None:
-    pool.call_sync(target + "echo", deadline=5)
+    pool.call_sync(target + "echo", deadline=30)
     medians = []
     for _ in range(5):  # the host may be busy for a while
         times = []
         for _ in range(100):
             began = time.perf_counter()
-            pool.call_sync(target + "echo", 1, deadline=5)
+            pool.call_sync(target + "echo", 1, deadline=30)
             times.append(time.perf_counter() - began)
         medians.append(statistics.median(times))
         if medians[-1] < 0.002:
@@ -244,7 +245,7 @@ def test_a_trivial_warm_call_is_fast(pool: Workers, target: str) -> None:
 
 def test_closing_ends_every_worker_and_what_waits(target: str) -> None:
     pool = Workers(1, "closing")
-    pool.call_sync(target + "echo", deadline=5)
+    pool.call_sync(target + "echo", deadline=30)
     pids = pool.pids
     under_way = pool._submit(target + "spin", (), 60.0)
     waiting = pool._submit(target + "echo", (), 60.0)
@@ -255,7 +256,7 @@ def test_closing_ends_every_worker_and_what_waits(target: str) -> None:
         with pytest.raises(WorkerLost):
             future.result(10)
     with pytest.raises(WorkerLost, match="closed"):
-        pool.call_sync(target + "echo", deadline=5)
+        pool.call_sync(target + "echo", deadline=30)
 
 
 PARENT = """
@@ -263,7 +264,7 @@ import sys, threading, time
 from posttrain.processes import Workers
 pool = Workers(2, "orphans")
 target = sys.argv[1]
-pool.call_sync(target + "echo", deadline=5)
+pool.call_sync(target + "echo", deadline=30)
 for _ in range(2):
     threading.Thread(target=lambda: pool.call_sync(target + sys.argv[2], deadline=500), daemon=True).start()
 time.sleep(0.5)
@@ -283,7 +284,10 @@ def test_no_worker_outlives_its_parent(target: str, busy: str, end: str) -> None
         if end == "kill":
             assert all(alive(p) for p in pids)
             os.kill(parent.pid, signal.SIGKILL)
-        parent.wait(30)
+        try:
+            parent.wait(60)
+        finally:
+            parent.kill()
     assert all(gone(p) for p in pids)
 
 
@@ -292,13 +296,13 @@ def test_a_forked_child_gets_workers_of_its_own(target: str) -> None:
         "import os, sys, warnings; warnings.simplefilter('ignore')\n"
         "from posttrain.processes import Workers\n"
         "pool, target = Workers(1, 'forked'), sys.argv[1]\n"
-        "first = pool.call_sync(target + 'pid', deadline=5)\n"
+        "first = pool.call_sync(target + 'pid', deadline=30)\n"
         "child = os.fork()\n"
         "if child == 0:\n"
-        "    ok = pool.call_sync(target + 'pid', deadline=5) != first\n"
+        "    ok = pool.call_sync(target + 'pid', deadline=30) != first\n"
         "    pool.close(); os._exit(0 if ok else 1)\n"
         "status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
-        "assert pool.call_sync(target + 'pid', deadline=5) == first\n"
+        "assert pool.call_sync(target + 'pid', deadline=30) == first\n"
         "sys.exit(status)"
     )
     done = subprocess.run([sys.executable, "-c", code, target], capture_output=True, text=True, timeout=60)

@@ -26,7 +26,8 @@ from typing import Any, Final
 from posttrain.errors import DeadlineExceeded, HostError, InfraError, UsageError, WorkerLost
 
 START_SECONDS: Final = 120.0  # a worker's start and the import of a target; long, for starved hosts
-STARVED: Final = 10.0  # a call that is still runnable after this many deadlines of wall time was starved, not slow
+STARVED: Final = 10.0  # a call that is still runnable after this many deadlines of wall time was starved, not slow ...
+STARVED_SECONDS: Final = 120.0  # ... but not before this much: a crowded host gives a tenth of a core for minutes
 MAX_RESULT: Final = 64 << 20  # bytes of JSON
 HEADER: Final = struct.Struct("!Q")  # a message's length in bytes, before it
 BOOT: Final = (
@@ -68,7 +69,8 @@ class Workers:
         """Runs ``target(*args)`` in a worker and returns its result.
 
         Raises DeadlineExceeded after ``deadline`` seconds of its own, WorkerLost when its process died, TargetRaised when it
-        raised, UsageError when there is no such target, InfraError when no worker came free.
+        raised, UsageError when there is no such target, HostError when no process can be started. Waiting for a free worker
+        is bounded by the deadlines of the calls before this one.
         """
         return self._submit(target, args, deadline).result()
 
@@ -171,7 +173,10 @@ class _Worker:
 
     def start(self) -> None:
         """Starts the process; it holds the far end of a pipe whose closing kills it, so it never outlives us."""
-        theirs, ours = os.pipe()
+        try:
+            theirs, ours = os.pipe()
+        except OSError as exc:
+            raise HostError(f"no pipe could be opened for pool {self.pool.name!r}: {exc}") from exc
         setup = {"path": sys.path, "memory": self.pool.memory, "lifeline": theirs, "warm": sorted(self.pool._seen)}
         env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
         try:
@@ -235,8 +240,9 @@ class _Worker:
             left = deadline - (cpu - spent)
             if left <= 0.02 * deadline or not runnable:
                 raise DeadlineExceeded(name, deadline)
-            if time.monotonic() - began > STARVED * deadline:
-                raise WorkerLost(f"{name} got {cpu - spent:.2f} s of CPU in {STARVED * deadline:g} s; the host is starved")
+            waited = time.monotonic() - began
+            if waited > max(STARVED * deadline, STARVED_SECONDS):
+                raise WorkerLost(f"{name} got {cpu - spent:.2f} s of CPU in {waited:.0f} s; the host is starved")
             until = time.monotonic() + left
 
     def cpu(self) -> tuple[float, bool]:
@@ -266,8 +272,9 @@ class _Worker:
                 return None
             chunk = os.read(fd, min(need - len(data), 1 << 20))
             if not chunk:
-                code = self.process.wait(5.0)
-                raise WorkerLost(f"a worker of pool {self.pool.name!r} died ({_how(code)})")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(5.0)
+                raise WorkerLost(f"a worker of pool {self.pool.name!r} died ({_how(self.process.returncode)})")
             data += chunk
             if len(data) == HEADER.size and need == HEADER.size:
                 need += HEADER.unpack(data)[0]
@@ -293,7 +300,8 @@ class _Worker:
         if self.process is None:
             return
         self.slay()
-        self.process.wait(10.0)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # SIGKILL cannot be refused, but a starved host takes a while
+            self.process.wait(60.0)
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -341,7 +349,9 @@ def _poll(fd: int, event: int, until: float) -> bool:
     return bool(poll.poll(max(0.0, until - time.monotonic()) * 1000))
 
 
-def _how(code: int) -> str:
+def _how(code: int | None) -> str:
+    if code is None:
+        return "it closed its pipe"
     return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
 

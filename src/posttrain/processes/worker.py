@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from posttrain.errors import UsageError, nearest
-from posttrain.processes.pool import HEADER, STARVED
+from posttrain.processes.pool import HEADER, STARVED, STARVED_SECONDS
 
 
 def serve(setup: Mapping[str, Any]) -> None:
@@ -40,7 +40,9 @@ def serve(setup: Mapping[str, Any]) -> None:
             _write(replies, {"absent": _why_absent(target, exc)})
             continue
         _write(replies, {"begun": target})
-        signal.alarm(int(STARVED * deadline + 60))  # the last resort against an orphan, whatever holds the interpreter
+        signal.alarm(
+            int(max(STARVED * deadline, STARVED_SECONDS)) + 60
+        )  # the last resort against an orphan, whatever holds the interpreter
         try:
             result = function(*args)
             reply = json.dumps({"result": result}, default=_plain)
