@@ -145,9 +145,10 @@ class NativeEngine:
         """Steps until there is no work; a failure reaches everyone who waits."""
         try:
             await _yield(YIELDS)
-            self._weights.check()
             while (self._rows or self._queue) and not self._paused:
                 ended = self._step()
+                if not (self._rows or self._queue):
+                    self._filling.idle()
                 await _yield(YIELDS if ended else 1)
         except asyncio.CancelledError:
             self._fail(InfraError("the native engine's loop was cancelled"))
@@ -162,8 +163,6 @@ class NativeEngine:
             self._fail(error)
         finally:
             self._task = None
-            if not (self._rows or self._queue):
-                self._filling.idle()
 
     def _step(self) -> bool:
         """Refills free slots, then one token for every row. True when a turn ended."""
@@ -197,7 +196,10 @@ class NativeEngine:
             else:
                 self._rows.append(row)
         if len(self._rows) > old:
-            self._weights.check_quickly()
+            if old:
+                self._weights.check_quickly()
+            else:
+                self._weights.check()
             longest = max(len(r.tokens) for r in self._rows)
             self._runner.memory.reserve(max(len(self._rows), MIN_ROWS), longest + 1, old)
             self.counts.update(self._filling.fill(self._rows, old))

@@ -130,7 +130,7 @@ class Filling:
         """The weights have changed: drops all KV outside the slots."""
         self._kept.clear()
         self._prompts.clear()
-        self._prefixes.clear(sightings=False)
+        self._prefixes.clear(sightings=not self._waiting)
 
     def idle(self) -> None:
         """Nothing is queued or in flight: shared blocks go, unless attempts are between two turns."""
