@@ -17,6 +17,8 @@ def go_on(prompt: str, ahead: int) -> int:
     for _ in range(ahead):
         if "sum of the two before" in prompt:
             terms.append(terms[-1] + terms[-2])
+        elif step := re.search(r"(Add|Subtract) (\d+) each time", prompt):
+            terms.append(terms[-1] + (1 if step[1] == "Add" else -1) * int(step[2]))
         elif rule:
             sign = 1 if rule[2] == "plus" else -1
             terms.append(int(rule[1]) * terms[-1] + sign * int(rule[3]) * (terms[-2] if rule[4] else 1))

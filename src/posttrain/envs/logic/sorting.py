@@ -51,7 +51,7 @@ class SortNumbers(Family):
             template=template,
             prompt=prompt,
             answer=answer,
-            oracle=worked(hundreds(answer) if level >= 4 else [], ", ".join(answer)),
+            oracle=worked(hundreds(answer) if level >= 4 else [(" < " if up else " > ").join(answer)], ", ".join(answer)),
             size=float(len(numbers)),
             private={"wrong": wrong},
         )

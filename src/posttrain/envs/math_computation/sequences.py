@@ -24,7 +24,7 @@ PLACES = ("", "the next number", "the second next number", "the third next numbe
 
 @dataclass(frozen=True)
 class NextTerm(Family):
-    """Constant steps, then constant factors, then rules that are told and must be followed 2 to 9 terms ahead."""
+    """A step that is told, then one to be found, then longer rules to be followed up to nine terms ahead."""
 
     @property
     def verifier(self) -> Verifier:
@@ -35,7 +35,7 @@ class NextTerm(Family):
         ahead = AHEAD[level]
         terms, (a, b, plus) = sequence(rng, level, ahead)
         shown, answer, order = terms[:-ahead], terms[-1], 2 if b else 1
-        rule = in_words(a, b, plus) if level > 1 else ""
+        rule = in_words(a, b, plus) if level != 1 else ""
         steps = [line(terms, at, a, b, plus) for at in range(len(shown), len(terms))]
         which = PLACES[ahead] if ahead < len(PLACES) else f"the {ahead}th next number"
         template, wording = pick(rng, WORDINGS)
@@ -74,6 +74,8 @@ def sequence(rng: random.Random, level: int, ahead: int) -> tuple[list[int], tup
 
 def in_words(a: int, b: int, plus: int) -> str:
     """``in_words(3, 0, -2)`` -> "Each number is 3 times the one before, minus 2."."""
+    if (a, b) == (1, 0):
+        return f"{'Add' if plus > 0 else 'Subtract'} {abs(plus)} each time."
     if (a, b, plus) == (1, 1, 0):
         return "Each number is the sum of the two before."
     sign = "plus" if (b or plus) > 0 else "minus"

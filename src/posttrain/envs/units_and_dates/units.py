@@ -32,7 +32,7 @@ TERMS = (2, 2, 2, 3, 3, 4, 5, 6, 8, 10)
 
 @dataclass(frozen=True)
 class UnitConversion(Family):
-    """Two neighbouring units into the smaller one, ``3 hours and 20 minutes``; up to ten amounts across four units."""
+    """Metres or dollars into hundredths, any two neighbouring units, then up to ten amounts across four units."""
 
     @property
     def verifier(self) -> Verifier:
@@ -58,9 +58,9 @@ class UnitConversion(Family):
 
     def _near(self, rng: random.Random, level: int) -> tuple[list[tuple[int, str, int]], str]:
         """One amount of a unit and one of the next smaller."""
-        big, small, n = rng.choice([p for p in PAIRS if p[2] in ((60, 100), (24, 60, 100, 1000))[level > 0]])
+        big, small, n = rng.choice([p for p in PAIRS if p[2] in ((100,), (24, 60, 100, 1000))[level > 0]])
         rest = rng.randint(1, min(n - 1, 99)) * (10 if n == 1000 else 1)
-        return [(rng.randint(2, (9, 19, 49)[level]), big, n), (rest, small, 1)], small
+        return [(rng.randint(2, (19, 19, 49)[level]), big, n), (rest, small, 1)], small
 
     def _far(self, rng: random.Random, level: int) -> tuple[list[tuple[int, str, int]], str]:
         """Several amounts of one dimension, into its smallest unit that occurs."""

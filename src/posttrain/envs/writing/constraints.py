@@ -19,7 +19,7 @@ WORDINGS = (
     "Give a list of {num} different words, without any comment. {rules}",
     "Your reply must be {num} different words and nothing more. {rules}",
 )
-NUM_WORDS = (3, 4, 5, 6, 8, 10, 12, 15, 18, 24)
+NUM_WORDS = (2, 3, 5, 6, 8, 10, 12, 15, 18, 24)
 NUM_RULES = (2, 2, 3, 3, 4, 5, 6, 7, 8, 9)
 
 
