@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from posttrain.attention.slots import Chunk, Decode, Memory, Prefill, Shape, attend, bucket
+from posttrain.attention.slots import Chunk, Decode, Filled, Memory, Prefill, Shape, attend, bucket
 
 G, M, D = 2, 3, 8
 LAYER: Any = SimpleNamespace(layer_idx=0)
@@ -46,7 +46,7 @@ def test_packed_prefill_then_continuation_then_decode_equal_one_causal_pass(wind
     lengths = (9, 14, 40)
     sequences = [random_sequence(n, seed) for seed, n in enumerate(lengths)]
     expected = [reference(*s, window, softcap) for s in sequences]
-    memory = Memory(1, Shape(G, M, D, D), torch.float32, torch.device("cpu"))
+    memory = Memory(2, Shape(G, M, D, D), torch.float32, torch.device("cpu"))
     memory.reserve(3, 40, 0)
 
     def packed(parts: list[tuple[int, int, int]]) -> Tensor:
@@ -64,6 +64,18 @@ def test_packed_prefill_then_continuation_then_decode_equal_one_causal_pass(wind
     q, k, v = (torch.cat([s[j][:, -1:] for s in sequences], 1)[None] for j in range(3))
     out = attend(LAYER, q, k, v, Decode(memory, [n - 1 for n in lengths]), **options)[0]
     assert torch.allclose(out, torch.stack([e[-1] for e in expected]), atol=1e-5)
+
+
+def test_a_stored_prefill_ends_once_the_last_layer_is_filled() -> None:
+    memory = Memory(2, Shape(G, M, D, D), torch.float32, torch.device("cpu"))
+    memory.reserve(2, 40, 0)
+    q, k, v = (part[None] for part in random_sequence(5, 0))
+    last: Any = SimpleNamespace(layer_idx=1)
+    assert attend(last, q, k, v, Prefill(memory, (Chunk(-1, 0, 5),)), scaling=1.0).shape == (1, 5, G * M, D)
+    with pytest.raises(Filled):
+        attend(last, q, k, v, Prefill(memory, (Chunk(1, 0, 5),)), scaling=1.0)
+    assert torch.equal(memory.keys[1][1, :, :, :5], k[0].transpose(1, 2))
+    assert torch.equal(memory.values[1][1, :, :5], v[0])
 
 
 def test_memory_grows_and_shrinks_without_losing_what_is_in_use() -> None:

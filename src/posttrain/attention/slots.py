@@ -130,11 +130,19 @@ class Chunk:
     num: int
 
 
+class Filled(Exception):
+    """The last layer's keys and values are stored; what the forward would compute after them, nobody reads."""
+
+
 class Prefill:
-    """Many sequences in one packed forward, no padding; each sees what its slot holds before it, and itself causally."""
+    """Many sequences in one packed forward, no padding; each sees what its slot holds before it, and itself causally.
+
+    When every chunk is stored, the forward ends with ``Filled`` as soon as the last layer's slots are filled.
+    """
 
     def __init__(self, memory: Memory, chunks: tuple[Chunk, ...]) -> None:
         self.memory, self.chunks = memory, chunks
+        self.last_layer = memory.num_layers - 1 if all(c.slot >= 0 for c in chunks) else -1
         self._masks: dict[tuple[int, int, int | None], Tensor] = {}
 
     def mask(self, start: int, num: int, window: int | None) -> Tensor:
@@ -272,6 +280,8 @@ def _prefill(
         if chunk.slot >= 0:
             keys[chunk.slot, :, :, chunk.start : stop] = k[0].transpose(1, 2)
             values[chunk.slot, :, chunk.start : stop] = v[0]
+            if layer == slots.last_layer:
+                continue
             if chunk.start:
                 k, v = keys[None, chunk.slot, :, :, :stop].transpose(2, 3), values[None, chunk.slot, :, :stop]
         k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
@@ -285,6 +295,8 @@ def _prefill(
         else:
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=slots.mask(chunk.start, chunk.num, window), scale=scaling)
         outs.append(out.transpose(1, 2))
+    if layer == slots.last_layer:
+        raise Filled
     return torch.cat(outs, 1)
 
 

@@ -6,7 +6,7 @@ Shapes: T packed tokens, n rows in use, V vocabulary, W width of the hidden stat
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posttrain.attention.registered import install
-from posttrain.attention.slots import Chunk, Decode, Prefill, Slots, memory_for
+from posttrain.attention.slots import Chunk, Decode, Filled, Prefill, Slots, memory_for
 from posttrain.errors import UsageError
 from posttrain.models.logprobs import backbone, full_logits, head, head_options, score_positions
 
@@ -90,14 +90,19 @@ class Runner:
             for at in range(0, len(tokens), self.prefill_tokens):
                 part = tokens[at : at + self.prefill_tokens]
                 if size + len(part) > self.prefill_tokens:
-                    self._prefill(pack)
+                    self._fill(pack)
                     pack, size = [], 0
                 pack.append((slot, start + at, part))
                 size += len(part)
         if pack:
-            self._prefill(pack)
+            self._fill(pack)
 
-    def _prefill(self, pack: list[tuple[int, int, Sequence[int]]]) -> Tensor:
+    def _fill(self, pack: list[tuple[int, int, Sequence[int]]]) -> None:
+        with suppress(Filled):
+            self._packed(pack)
+
+    def _packed(self, pack: list[tuple[int, int, Sequence[int]]]) -> Tensor:
+        """One forward over pieces of sequences; hidden states in their order."""
         if self.exact and sum(len(tokens) for _, _, tokens in pack) < MIN_ROWS:
             pack = [*pack, (-1, 0, [0] * MIN_ROWS)]
         chunks = tuple(Chunk(slot, start, len(tokens)) for slot, start, tokens in pack)
@@ -119,7 +124,7 @@ class Runner:
         """Logprob of each token given those before it (the first is 0), and the best alternatives at its place."""
         if len(ids) < 2:
             return [0.0] * len(ids), [[]] * len(ids) if top_k else []
-        hidden_TW = self._prefill([(-1, 0, ids)])[: len(ids) - 1]
+        hidden_TW = self._packed([(-1, 0, ids)])[: len(ids) - 1]
         targets = torch.tensor(ids[1:], device=self.device)
         with torch.no_grad():
             logprobs, _ = score_positions(hidden_TW, head(self.model), targets, **self.options)
