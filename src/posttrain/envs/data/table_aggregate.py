@@ -28,7 +28,7 @@ class TableAggregate(Family):
     """A number over the rows of one color. Level 0: three rows, two of which are added.
 
     Higher levels have larger numbers, a second condition, the gap between two colors' sums (from level 4) and counts
-    (from level 5); up to 19 numbers in 39 rows at level 9. Size: rows.
+    (from level 6); up to 19 numbers in 39 rows at level 9. Size: rows.
     """
 
     @property
@@ -74,7 +74,7 @@ class TableAggregate(Family):
         """(question, worked steps, answer)."""
         first, second = colours[:2]
         of_first = [n for _, kind, n in rows if kind == first]
-        kind = "sum" if level < 4 else rng.choice(("sum", "gap") if level == 4 else ("sum", "gap", "count"))
+        kind = "sum" if level < 4 else rng.choice(("sum", "gap") if level < 6 else ("sum", "sum", "gap", "count"))
         if kind == "gap":
             sums, steps = [], []
             for colour in (first, second):
