@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,33 @@ def test_saved_options_load_to_the_same(folder: Path) -> None:
     (folder / "saved.toml").write_text(options.to_toml(got))
     assert options.load(folder / "saved.toml") == got
     assert options.recipe(options.load(folder / "saved.toml"), "saved") == options.recipe(got, "base")
+
+
+def test_resolved_options_hold_every_default_and_make_an_equal_recipe(folder: Path) -> None:
+    (folder / "jobs" / "judge.py").write_text(
+        "from dataclasses import dataclass\n\n@dataclass(frozen=True)\nclass Own:\n    x: int = 3\n\n"
+        "    async def judge(self, t): ...\n"
+    )
+    got = options.load(folder / "jobs" / "base.toml", ["verifiers.1.name=../jobs/judge.py", "verifiers.1.x=4", "reward=r.py"])
+    recipe = options.recipe(got, "base")
+    table = options.resolved(recipe, got["recipe"])
+    assert table["note"] == "" and table["train"] == {"lr": 1e-3}
+    assert table["verifiers"][0] == {"name": "exact", **vars_of(recipe.verifiers[0])}
+    assert table["verifiers"][1] == {"name": f"{folder / 'jobs' / 'judge.py'}:Own", "x": 4}
+    text = options.to_toml(table)
+    assert options.recipe(options.load(tomllib.loads(text)), "saved") == recipe
+
+
+def vars_of(instance: Any) -> dict[str, Any]:
+    return {f.name: getattr(instance, f.name) for f in fields(instance)}
+
+
+@pytest.mark.parametrize("name", options.shipped())
+def test_every_shipped_recipe_parses_and_survives_saving(name: str) -> None:
+    table = options.load(name)
+    recipe = options.recipe(table, name)
+    saved = tomllib.loads(options.to_toml(options.resolved(recipe, table["recipe"])))
+    assert options.recipe(options.load(saved), "saved") == recipe
 
 
 def test_secrets_are_redacted_and_token_counts_are_not() -> None:

@@ -41,13 +41,13 @@ def run(
     from collections.abc import Mapping
     from pathlib import Path
 
-    from posttrain.options import load, recipe
+    from posttrain.options import load, recipe, resolved
     from posttrain.store.run_dir import RunDir
 
     table = load(source, overrides, **options)
     job = recipe(table, "options" if isinstance(source, Mapping) else str(source))
     path = Path(out).expanduser() if out is not None else _free("options" if isinstance(source, Mapping) else str(source))
-    with RunDir.create(path, table) as opened:
+    with RunDir.create(path, resolved(job, table["recipe"])) as opened:
         return _work(job, opened, progress)
 
 

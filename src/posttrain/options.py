@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from posttrain.errors import UsageError, nearest
-from posttrain.plugins import BY_PATH, HOME, field_types, fill, find, option
+from posttrain.plugins import BY_PATH, HOME, field_types, fill, find, name_of, option
 
 RECIPES: Final = HOME / "recipes"
 PATH_OPTIONS: Final = {"data", "reward"}  # text options that are paths wherever they stand
@@ -117,6 +117,14 @@ def recipe(options: Mapping[str, Any], where: str) -> Any:
     return parse(find("recipes", str(options["recipe"])), options, where)
 
 
+def resolved(recipe: Any, name: str) -> dict[str, Any]:
+    """All options of a recipe, defaults included, as a table that ``load`` and ``recipe`` turn into an equal one.
+
+    ``name`` is the recipe's. A run saves this, so that it goes on as it began when a default has changed.
+    """
+    return {"recipe": name, **_table(recipe)}
+
+
 def redact(options: Mapping[str, Any]) -> dict[str, Any]:
     """The same with secrets blanked: text under a key like ``api_key``, ``hf_token``, ``password``; passwords in URLs."""
 
@@ -137,6 +145,27 @@ def to_toml(options: Mapping[str, Any]) -> str:
     lines: list[str] = []
     _emit(options, (), lines)
     return "\n".join(lines).strip("\n") + "\n"
+
+
+def _table(instance: Any) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    for key in field_types(type(instance)):  # type: ignore[arg-type]
+        value, (kind, default) = getattr(instance, key), option(type(instance), key)
+        if value is None and default is not None:
+            table[key] = "none"
+        elif value is not None and not (isinstance(value, Path) and value == default):  # a default path means its own place
+            table[key] = _saved(value, kind)
+    return table
+
+
+def _saved(value: Any, kind: str | None) -> Any:
+    if isinstance(value, tuple | list):
+        return [_saved(v, kind) for v in value]
+    if isinstance(value, set | frozenset):
+        return sorted(_saved(v, kind) for v in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {**({"name": name_of(kind, type(value))} if kind else {}), **_table(value)}
+    return str(value) if isinstance(value, Path) else value
 
 
 def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:

@@ -62,6 +62,14 @@ def summaries(kind: str) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def name_of(kind: str, cls: type[Any]) -> str:
+    """The name under which ``find`` gives ``cls`` back: built in, installed, or its file's path and class."""
+    own = f"{cls.__module__}:{cls.__qualname__}"
+    known = {f"{module}:{name}": n for n, (module, name) in _built_in(_known(kind)).items()}
+    known |= {e.value: n for n, e in _installed(kind).items()}
+    return known.get(own) or f"{inspect.getfile(cls)}:{cls.__qualname__}"
+
+
 def find(kind: str, name: str) -> type[Any]:
     """The class of a plug-in: a built-in name, an installed entry point, or ``path.py`` / ``path.py:ClassName``.
 
