@@ -46,9 +46,11 @@ async def open_live(
 
 
 @asynccontextmanager
-async def open_engine(model: str, engine: Native, *, precision: Precision = "auto", device: str = "cpu") -> AsyncIterator[Engine]:
+async def open_engine(
+    model: str, engine: Native, *, precision: Precision = "auto", device: str = "cpu", threads: int = 0
+) -> AsyncIterator[Engine]:
     """An engine alone, for talking to a model or evaluating it."""
-    module, renderer, chosen = _load(model, precision, device, 0)
+    module, renderer, chosen = _load(model, precision, device, threads)
     async with replace(engine, precision=chosen).open(module, renderer) as opened:
         yield opened
 

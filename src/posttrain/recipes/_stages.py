@@ -20,6 +20,7 @@ from posttrain.types import Group, Task, Trajectory
 SAVING = 20.0  # seconds left for the last checkpoint, the export and the report
 
 if TYPE_CHECKING:
+    from posttrain.engines._base import Engine
     from posttrain.envs._base import Environment
     from posttrain.pools._base import OpenPool
     from posttrain.progress import Progress
@@ -29,20 +30,29 @@ if TYPE_CHECKING:
 
 async def evaluation(
     stage: str,
-    live: Live,
+    engine: Engine,
     environments: Sequence[Environment],
     tasks: Mapping[str, Sequence[Task]],
     run: RunDir,
     progress: Progress,
     seed: int,
+    samples: int = 1,
+    temperature: float = 0.0,
 ) -> list[Trajectory]:
-    """Temperature 0 over ``tasks``, every trajectory stored; read back where the stage was committed before."""
+    """Attempts at ``tasks``, every trajectory stored; read back where the stage was committed before."""
     if run.result(stage) is not None:
         return list(run.trajectories(stage))
     progress.stage(stage, sum(len(t) for t in tasks.values()))
     began, cpu = time.monotonic(), time.process_time()
     trajectories = await evaluate(
-        environments, live.engine, tasks=tasks, seed=seed, progress=progress, events=partial(run.write_event, stage=stage, step=0)
+        environments,
+        engine,
+        tasks=tasks,
+        samples=samples,
+        temperature=temperature,
+        seed=seed,
+        progress=progress,
+        events=partial(run.write_event, stage=stage, step=0),
     )
     passed = sum(1 for t in trajectories if t.verdict is not None and t.verdict.status == "ok")
     figures = {"pass_rate": passed / max(len(trajectories), 1), "seconds": time.monotonic() - began}

@@ -12,8 +12,8 @@ from posttrain.errors import UsageError
 from posttrain.progress import Progress
 from posttrain.recipes._live import open_live
 from posttrain.recipes._stages import group_figures, peak_memory
+from posttrain.recipes._warm_up import oracle_rows
 from posttrain.recipes.rlvr import Rlvr
-from posttrain.recipes.sft import oracle_rows
 from posttrain.rollout.scripted import check_environments
 from posttrain.rollout.workers import rollout
 from posttrain.types import Group, Sampling

@@ -28,7 +28,7 @@ from posttrain.pools._base import Pool
 from posttrain.pools.hard_mining import HardMining
 from posttrain.recipes._live import Live, Precision, open_live
 from posttrain.recipes._stages import Clock, evaluation, finish, go_back, group_figures, save_point
-from posttrain.recipes.sft import Sft
+from posttrain.recipes._warm_up import WarmUp
 from posttrain.rollout.scripted import check_environments
 from posttrain.rollout.workers import rollout
 from posttrain.train.policy import Policy
@@ -63,7 +63,7 @@ class Rlvr:
     rows: Rows | None = field(default=None, metadata={"kind": "envs"})
     engine: Native = field(default_factory=Native)
     train: Policy = field(default_factory=Policy)
-    warm_up: Sft = field(default_factory=Sft)
+    warm_up: WarmUp = field(default_factory=WarmUp)
     eval_tasks: int = 32
     few_shot: int = 3
     steps: int = 15
@@ -91,7 +91,7 @@ class Rlvr:
             await check_environments(everywhere, live.renderer)
             pool = self.pool.open(environments, self.seed)
             stage, step = await go_back(run, live, pool, progress)
-            look = partial(evaluation, live=live, environments=everywhere, run=run, progress=progress, seed=self.seed)
+            look = partial(evaluation, engine=live.engine, environments=everywhere, run=run, progress=progress, seed=self.seed)
 
             stages = {"before": await look("before", tasks=tasks)}
             if self.few_shot:

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: worked reference trajectories, then rejection sampling.
+"""The SFT warm-up of a recipe: worked reference trajectories, then rejection sampling.
 
 Differs from the textbook in being short on purpose: a policy sharpened by long SFT leaves RLVR few groups in which some
 attempts pass and others fail. Quality over quantity: every row was judged right by the family's own verifier.
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sft:
-    """Warm-up: ``steps`` steps on oracle rows, then ``rejection_steps`` on the policy's own verified answers.
+class WarmUp:
+    """``steps`` steps on oracle rows, then ``rejection_steps`` on the policy's own verified answers.
 
     ``rows_per_step`` rows a step; at most ``steps * rows_per_step`` oracle rows are made, spread evenly over environments.
     ``rejection_tasks`` tasks get ``rejection_samples`` attempts each; one verified attempt a task is kept.
