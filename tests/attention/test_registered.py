@@ -23,7 +23,7 @@ def test_install_repeats_and_a_plain_forward_is_refused(model: Any) -> None:
     install(model)
     install(model)
     assert model.config._attn_implementation == NAME
-    with pytest.raises(UsageError, match="segments= .training. or slots="):
+    with pytest.raises(UsageError, match=r"segments= .training. or slots="):
         model(input_ids=torch.arange(4)[None])
 
 

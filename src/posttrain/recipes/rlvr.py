@@ -47,7 +47,8 @@ class Rlvr:
 
     ``environments`` train; ``transfer`` are held out whole and only evaluated. ``data`` adds a file of your own rows, judged
     by ``reward`` (a Python file with ``def reward(trajectory) -> float``) or as ``rows`` says. ``minutes`` > 0 turns a time
-    budget into a number of RLVR steps, once, after the first of them; ``steps`` is the most there can be.
+    budget into a number of RLVR steps, once, after the first of them; ``steps`` is the most there can be. Budgets of less than
+    twelve minutes also evaluate on fewer tasks.
     """
 
     model: str = "smollm2-135m-instruct"
@@ -84,7 +85,7 @@ class Rlvr:
         clock = Clock(run)
         environments = self.training_environments()
         everywhere = (*environments, *self.transfer)
-        tasks = {e.name: held_out_tasks(e, self.eval_tasks) for e in everywhere}
+        tasks = {e.name: held_out_tasks(e, self.num_eval_tasks()) for e in everywhere}
         async with open_live(
             self.model, self.engine, self.train, precision=self.precision, device=self.device, threads=self.threads
         ) as live:
@@ -163,6 +164,10 @@ class Rlvr:
             )
             if step == steps or step % self.checkpoint_every == 0:
                 save_point(run, "rlvr", step - 1, live, pool, {"steps": steps} if step == steps else None)
+
+    def num_eval_tasks(self) -> int:
+        """``eval_tasks``, or fewer (down to 8) where ``minutes`` leaves less than 22 s for each, so that learning gets its share."""
+        return min(self.eval_tasks, max(8, round(self.minutes * 60 / 22))) if self.minutes else self.eval_tasks
 
     def training_environments(self) -> tuple[Environment, ...]:
         """The environments that train, your own rows among them. Raises ``UsageError`` when there is none."""
