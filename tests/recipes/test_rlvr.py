@@ -150,7 +150,7 @@ def test_nothing_to_train_on_is_refused(tiny_model: Path, tmp_path: Path) -> Non
 def test_minutes_become_a_number_of_steps_once(tiny_model: Path, tmp_path: Path) -> None:
     start(tmp_path / "run", job(tiny_model, minutes=0.01, steps=50))
     run = RunDir.open(tmp_path / "run")
-    assert run.info["rlvr_steps"] == 2 == len(run.metrics("rlvr"))
+    assert run.info["rlvr_steps"] == 3 == len(run.metrics("rlvr"))
 
 
 def command(path: Path, table: Path, *, resume: bool) -> list[str]:

@@ -17,7 +17,9 @@ from posttrain.train.checkpoint import problem
 from posttrain.train.publish import publish
 from posttrain.types import Group, Task, Trajectory
 
-SAVING = 20.0  # seconds left for the last checkpoint, the export and the report
+CALIBRATION = 3  # RLVR steps that are timed before the rest of a time budget is turned into a number of steps
+MIXED = 0.6  # share of mixed groups that is expected at most
+ENDING = 8.0  # seconds for export and report
 
 if TYPE_CHECKING:
     from posttrain.engines._base import Engine
@@ -66,7 +68,9 @@ async def evaluation(
 def save_point(run: RunDir, stage: str, step: int, live: Live, pool: OpenPool, result: dict[str, Any] | None) -> None:
     """Writes a checkpoint, then commits the step that it holds; of RLVR's only the last two are kept."""
     name = f"{stage}-{step:05d}"
+    began = time.monotonic()
     live.policy.save(run.checkpoints / name, extra={"pool": pool.state()})
+    run.note(save_seconds=time.monotonic() - began)
     run.commit(stage, step, result=result, checkpoint=name)
     for old in sorted(run.checkpoints.glob("rlvr-*"))[:-2]:
         shutil.rmtree(old)
@@ -107,11 +111,20 @@ class Clock:
         """Seconds worked so far."""
         return self.earlier + time.monotonic() - self.began
 
-    def steps_that_fit(self, minutes: float, step_seconds: float, most: int) -> int:
-        """RLVR steps within the budget when one took ``step_seconds``, the last evaluation and saving left out; at least 2."""
-        looks = [row["seconds"] for row in self.run.metrics() if row["stage"] in ("before", "after_sft")]
-        left = minutes * 60 - self.seconds - max(looks, default=0.0) - SAVING
-        return max(2, min(most, 1 + int(left / step_seconds)))
+    def steps_that_fit(self, minutes: float, most: int) -> int:
+        """All RLVR steps that the budget allows, by what the first ``CALIBRATION`` of them took; at least those.
+
+        A step takes longer once more groups are mixed, since only those train: its training time is scaled to ``MIXED``.
+        The last evaluation, the checkpoints and the export are left room.
+        """
+        rows = self.run.metrics()
+        first = [row for row in rows if row["stage"] == "rlvr"][:CALIBRATION]
+        rollout = sum(row["rollout_seconds"] for row in first) / len(first)
+        training = sum(row["train_seconds"] for row in first) / max(sum(row["mixed_groups"] for row in first), 0.1)
+        saving = self.run.info.get("save_seconds", 0.0)
+        looks = [row["seconds"] for row in rows if row["stage"] in ("before", "after_sft")]
+        left = minutes * 60 - self.seconds - max(looks, default=0.0) - 3 * saving - ENDING
+        return max(len(first), min(most, len(first) + int(left / (1.05 * (rollout + MIXED * training)))))
 
 
 def finish(

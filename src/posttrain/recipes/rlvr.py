@@ -27,7 +27,7 @@ from posttrain.losses.clipped import Clipped
 from posttrain.pools._base import Pool
 from posttrain.pools.hard_mining import HardMining
 from posttrain.recipes._live import Live, Precision, open_live
-from posttrain.recipes._stages import Clock, evaluation, finish, go_back, group_figures, save_point
+from posttrain.recipes._stages import CALIBRATION, Clock, evaluation, finish, go_back, group_figures, save_point
 from posttrain.recipes._warm_up import WarmUp
 from posttrain.rollout.scripted import check_environments
 from posttrain.rollout.workers import rollout
@@ -47,8 +47,8 @@ class Rlvr:
 
     ``environments`` train; ``transfer`` are held out whole and only evaluated. ``data`` adds a file of your own rows, judged
     by ``reward`` (a Python file with ``def reward(trajectory) -> float``) or as ``rows`` says. ``minutes`` > 0 turns a time
-    budget into a number of RLVR steps, once, after the first of them; ``steps`` is the most there can be. Budgets of less than
-    twelve minutes also evaluate on fewer tasks.
+    budget into a number of RLVR steps, once, after the first few; ``steps`` is the most there can be. Small budgets also
+    evaluate on fewer tasks.
     """
 
     model: str = "smollm2-135m-instruct"
@@ -154,11 +154,11 @@ class Rlvr:
                 "cpu_seconds": time.process_time() - cpu,
             }
             run.write_metrics("rlvr", step, figures)
-            if self.minutes and "rlvr_steps" not in run.info:
-                steps = clock.steps_that_fit(self.minutes, seconds, self.steps)
+            step += 1
+            if self.minutes and step == CALIBRATION and "rlvr_steps" not in run.info:
+                steps = clock.steps_that_fit(self.minutes, self.steps)
                 run.note(rlvr_steps=steps)
                 progress.stage("rlvr", steps)
-            step += 1
             progress.update(
                 step, reward=figures["reward"], mixed=figures["mixed_groups"], tokens_per_second=figures["tokens_per_second"]
             )
@@ -166,8 +166,8 @@ class Rlvr:
                 save_point(run, "rlvr", step - 1, live, pool, {"steps": steps} if step == steps else None)
 
     def num_eval_tasks(self) -> int:
-        """``eval_tasks``, or fewer (down to 8) where ``minutes`` leaves less than 22 s for each, so that learning gets its share."""
-        return min(self.eval_tasks, max(8, round(self.minutes * 60 / 22))) if self.minutes else self.eval_tasks
+        """``eval_tasks``, or fewer (down to 8) where ``minutes`` leaves less than 16 s for each."""
+        return min(self.eval_tasks, max(8, round(self.minutes * 60 / 16))) if self.minutes else self.eval_tasks
 
     def training_environments(self) -> tuple[Environment, ...]:
         """The environments that train, your own rows among them. Raises ``UsageError`` when there is none."""
