@@ -223,11 +223,17 @@ def test_a_checkpoint_of_another_kind_is_refused(open_policy: Open, tmp_path: Pa
 
 
 def test_export_is_what_transformers_loads(open_policy: Open, make_rows: Make, tiny_model: Path, tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from posttrain.models.load import load_renderer
 
     policy = open_policy(lr=1e-2)
+    policy.renderer = load_renderer(str(tiny_model))
     policy.step(make_rows(sampled=False), CrossEntropy())
     policy.export(tmp_path / "model")
+    assert "posttrain" not in (tmp_path / "model" / "config.json").read_text()  # loads where we are not installed
+    assert (tmp_path / "model" / "generation_config.json").exists()
+    assert AutoTokenizer.from_pretrained(tmp_path / "model").chat_template == policy.renderer.tokenizer.chat_template
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
     for name, p in loaded.named_parameters():
         assert torch.equal(p, policy.weights()[name]), name

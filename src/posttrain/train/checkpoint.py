@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +35,7 @@ def write(target: str | Path, fill: Callable[[Path], None]) -> Path:
         fill(partial)
         files = sorted(p for p in partial.rglob("*") if p.is_file())
         manifest = {str(p.relative_to(partial)): {"sha256": _checksum(p), "bytes": p.stat().st_size} for p in files}
-        (partial / MANIFEST).write_text(json.dumps({"files": manifest}, indent=1) + "\n")
+        (partial / MANIFEST).write_text(json.dumps({"written": time.time(), "files": manifest}, indent=1) + "\n")
         for path in [*files, partial / MANIFEST, partial]:
             _sync(path)
         if target.exists():
@@ -86,10 +87,8 @@ def require_whole(directory: str | Path) -> Path:
 
 
 def latest_valid(directory: str | Path, say: Callable[[str], None] = lambda _: None) -> Path | None:
-    """The newest whole checkpoint under ``directory`` by name, None if there is none; ``say`` hears of each skipped one."""
-    directory = Path(directory)
-    names = sorted((p for p in directory.glob("*") if p.is_dir() and not p.name.startswith(PARTIAL)), reverse=True)
-    for path in names:
+    """The checkpoint under ``directory`` written last that is whole, None if there is none; ``say`` hears of those skipped."""
+    for path in reversed(_by_age(directory)):
         found = problem(path)
         if not found:
             return path
@@ -98,13 +97,25 @@ def latest_valid(directory: str | Path, say: Callable[[str], None] = lambda _: N
 
 
 def prune(directory: str | Path, keep: int) -> list[Path]:
-    """Removes all but the last ``keep`` checkpoints by name and returns what it removed; what is no checkpoint stays."""
+    """Removes all but the ``keep`` checkpoints written last and returns what it removed; what is no checkpoint stays."""
     if keep < 1:
         raise UsageError(f"keep is {keep}; at least the last checkpoint must stay")
-    paths = sorted(p.parent for p in Path(directory).glob(f"*/{MANIFEST}") if not p.parent.name.startswith(PARTIAL))
-    for path in paths[:-keep]:
+    gone = [path for path in _by_age(directory) if (path / MANIFEST).exists()][:-keep]
+    for path in gone:
         shutil.rmtree(path)
-    return paths[:-keep]
+    return gone
+
+
+def _by_age(directory: str | Path) -> list[Path]:
+    """Directories, oldest first by what their manifest says; those without a readable one come first, by name."""
+
+    def age(path: Path) -> tuple[float, str]:
+        try:
+            return float(json.loads((path / MANIFEST).read_text())["written"]), path.name
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0.0, path.name
+
+    return sorted((p for p in Path(directory).glob("*") if p.is_dir() and not p.name.startswith(PARTIAL)), key=age)
 
 
 def _checksum(path: Path) -> str:

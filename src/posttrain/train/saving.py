@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,11 +59,26 @@ def export(policy: OpenPolicy, directory: Path) -> Path:
     """Config, safetensors, generation config, tokenizer and chat template, in Hugging Face format."""
 
     def fill(folder: Path) -> None:
-        policy.module.save_pretrained(folder)
+        with _no_bars():
+            policy.module.save_pretrained(folder)
         if policy.renderer is not None:
             policy.renderer.tokenizer.save_pretrained(folder)
 
     return checkpoint.write(directory, fill)
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """transformers draws progress bars of its own, over ours."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
