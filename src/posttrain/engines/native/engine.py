@@ -36,7 +36,7 @@ class NativeEngine:
 
     def __init__(self, options: Native, model: Any, renderer: Renderer | None) -> None:
         self.options = options
-        self.renderer = renderer  # type: ignore[assignment]
+        self.renderer: Renderer = renderer  # type: ignore[assignment]
         self._runner = Runner(model, options.precision, options.prefill_tokens)
         self._weights = Weights(model)
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None) or options.max_context
