@@ -94,6 +94,17 @@ def test_long_rows_are_cut_into_stretches(monkeypatch: pytest.MonkeyPatch) -> No
     packed.make_plan.cache_clear()
 
 
+def test_values_may_be_narrower_than_keys() -> None:
+    segments = forest(2)
+    query, key, value = tensors(segments, 4, 2, torch.float64)
+    value = value[..., :5].detach().requires_grad_()
+    got = packed.attend(None, query, key, value, segments, scaling=SCALING)
+    padded = by_rows(query, key, torch.nn.functional.pad(value, (0, D - 5)), segments, SCALING, None, None)
+    torch.testing.assert_close(got, padded[..., :5], rtol=1e-12, atol=1e-13)
+    grads = [torch.autograd.grad(x.square().sum(), (query, key, value)) for x in (got, padded)]
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-10, atol=1e-11)
+
+
 def test_order_of_children_does_not_matter_for_a_parent_that_is_not_next_to_them() -> None:
     """Breadth-first segments: descendants need not follow their ancestor directly."""
     segments = Segments((Segment(0, 5), Segment(5, 9), Segment(9, 12, 0), Segment(12, 20, 1), Segment(20, 23, 0)))

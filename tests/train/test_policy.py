@@ -7,17 +7,19 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from posttrain import plugins
 from posttrain.errors import InvalidRun, UsageError
-from posttrain.losses._base import Loss
+from posttrain.losses._base import Aggregation, Loss
 from posttrain.losses.clipped import Clipped
 from posttrain.losses.cross_entropy import CrossEntropy
 from posttrain.losses.ref_kl import RefKl
+from posttrain.models.tiny import Kind, make_tiny
 from posttrain.train.pack import pack
 from posttrain.train.policy import OpenPolicy, Policy
 from posttrain.types import Group, Sampling, Trajectory
@@ -42,12 +44,52 @@ def same(mine: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], toleran
         assert float((mine[name] - gradient).norm()) <= tolerance * float(gradient.norm()) + 1e-12, name
 
 
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_other_architectures(
+    kind: Kind, make_rows: Make, gradients: Gradients, tmp_path: Path, widened: Callable[[Any], None]
+) -> None:
+    """Biases, sliding windows, capped logits, experts: packed, shared-prefix training equals the plain forward."""
+    path = make_tiny(tmp_path / "model", kind=kind)
+    module = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    policy = Policy(precision="exact", max_logprob_gap=1e9).open(module)
+    rows = make_rows(turns=3)
+    logprobs, wanted = by_hand(path, rows, torch.float32, widened)
+    same(gradients(policy, rows, CrossEntropy()), wanted, 2e-5)
+    for row, expected in zip(policy.step(rows, CrossEntropy()).trajectories, logprobs, strict=True):
+        assert trained(row) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("aggregation", get_args(Aggregation))
+def test_cutting_a_trajectory_into_rows_does_not_multiply_its_weight(
+    open_policy: Open, make_rows: Make, gradients: Gradients, aggregation: Aggregation
+) -> None:
+    """Guarantee A15: the multi-turn member as one row, and as one row for each of its turns."""
+    rows = make_rows(groups=2, turns=3)
+    cut = []
+    for row in rows:
+        answers = [n for n, turn in enumerate(row.turns) if turn.role == "assistant"]
+        for last in answers:
+            others = [replace(t, loss_mask=(False,) * len(t.token_ids)) for t in row.turns[:last]]
+            cut.append(replace(row, turns=(*others, row.turns[last])))
+    assert len(cut) > len(rows)
+    loss = Clipped(aggregation=aggregation)
+    policy = open_policy()
+    same(gradients(policy, cut, loss), gradients(policy, rows, loss), 1e-5)
+
+
+def test_a_shared_prompt_runs_once(open_policy: Open, make_rows: Make) -> None:
+    rows = make_rows()
+    tokens = [open_policy(share_prefix=share).step(rows, Clipped()).metrics["num_tokens"] for share in (True, False)]
+    assert tokens == [
+        sum(len(t.token_ids) - (t.attempt > 0) * len(t.turns[0].token_ids) for t in rows),
+        sum(len(t.token_ids) for t in rows),
+    ]
+
+
 def by_hand(
     path: Path, rows: list[Trajectory], dtype: torch.dtype, widen: Callable[[Any], None]
 ) -> tuple[list[list[float]], dict[str, torch.Tensor]]:
     """Plain transformers, one row at a time, full logits: logprobs of trained tokens, gradient of their mean."""
-    from transformers import AutoModelForCausalLM
-
     module = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation="sdpa")
     if dtype == torch.float64:
         widen(module)
@@ -223,8 +265,6 @@ def test_a_checkpoint_of_another_kind_is_refused(open_policy: Open, tmp_path: Pa
 
 
 def test_export_is_what_transformers_loads(open_policy: Open, make_rows: Make, tiny_model: Path, tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     from posttrain.models.load import load_renderer
 
     policy = open_policy(lr=1e-2)
