@@ -2,8 +2,8 @@
 
 Every segment is cut into stretches of at most ``STRETCH`` queries; a stretch sees its ancestors and its own past, so its
 keys are one contiguous path. Stretches of like size are gathered into blocks and run as plain batched products, query
-heads that share a key head folded into one matrix. On a CPU in bf16 this is three times as fast as the flash kernel at
-the lengths of post-training (40 to 500 tokens), forward and backward together, and it needs no mask of the whole row.
+heads that share a key head folded into one matrix. On a CPU in bf16, forward and backward together, this is 4.1 times as
+fast as torch's flash kernel at 40 tokens, 2.3 times at 150, 1.9 times at 400 and 1.2 times at 1000 (9 heads of width 64).
 
 The backward pass makes the probabilities anew, so a layer keeps its queries, keys and values and nothing that grows with
 the square of a length.
