@@ -80,6 +80,11 @@ def call(*argv: str) -> int:
     return code
 
 
+def interruptible() -> None:
+    """In the child: listens to Ctrl-C even where the tests run in the background, whose children ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def reaped(process: subprocess.Popen[Any]) -> int:
     """How a process ended that should end soon; one that does not is killed, or leaving ``with`` would wait for ever."""
     try:
@@ -187,7 +192,9 @@ def test_a_run_that_is_there_is_not_overwritten(job: str, capsys: pytest.Capture
 
 def test_ctrl_c_from_outside_then_resume(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, "-m", "posttrain", "run", job, "how=sleep", "--out", "out"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as running:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=interruptible
+    ) as running:
         assert running.stdout is not None and running.stderr is not None
         assert running.stdout.readline() == "sleeping\n"
         running.send_signal(signal.SIGINT)
@@ -318,7 +325,9 @@ def test_chat_in_a_terminal_leaves_on_ctrl_c() -> None:
     import pty
 
     ours, theirs = pty.openpty()
-    with subprocess.Popen([sys.executable, "-c", CHAT], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as talking:
+    with subprocess.Popen(
+        [sys.executable, "-c", CHAT], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=interruptible
+    ) as talking:
         os.close(theirs)
         assert talking.stdout is not None and talking.stderr is not None
         assert talking.stderr.read(2) == b"> "

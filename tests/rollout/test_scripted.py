@@ -63,4 +63,4 @@ def test_replaying_keeps_to_no_budget(world: SimpleNamespace) -> None:
 
 def test_no_oracle_no_rows(world: SimpleNamespace) -> None:
     with pytest.raises(UsageError, match="no reference answers"):
-        asyncio.run(rows_of_oracles([], SimpleNamespace(name="own/rows"), world.ByteRenderer()))
+        asyncio.run(rows_of_oracles([world.Toy().task(2)], world.Toy(), world.ByteRenderer()))
