@@ -208,7 +208,7 @@ def _override(text: str) -> tuple[str, Any]:
 def _put(table: dict[str, Any], keys: list[str], value: Any, source: str) -> None:
     for key in keys[:-1]:
         inner = table.setdefault(key, {})
-        if isinstance(inner, str):  # loss=clipped loss.clip_high=0.3
+        if isinstance(inner, str):  # loss=clipped loss.eps_high=0.3
             inner = table[key] = {"name": inner}
         if not isinstance(inner, dict):
             raise UsageError(f"{source!r} sets an option inside {key!r}, which another override sets to {inner!r}")
@@ -224,7 +224,7 @@ def _merge(base: Any, top: Any) -> Any:
             raise UsageError(f"the override of item {max(map(int, top))} has no such item; the list has {len(base)}, from 0")
         return [_merge(v, top[str(i)]) if str(i) in top else v for i, v in enumerate(base)]
     if isinstance(base, str) and isinstance(top, dict) and "name" not in top and top:
-        base = {"name": base}  # loss = "clipped" in the file, loss.clip_high=0.3 over it
+        base = {"name": base}  # loss = "clipped" in the file, loss.eps_high=0.3 over it
     if not isinstance(base, dict) or not isinstance(top, dict):
         return top
     if "name" in top and base.get("name", top["name"]) != top["name"]:

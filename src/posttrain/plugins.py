@@ -91,12 +91,12 @@ def find(kind: str, name: str) -> type[Any]:
 
 
 def build(kind: str, name: str, /, **options: Any) -> Any:
-    """``build("losses", "clipped", clip_high=0.3)``: the plug-in with these options. Raises UsageError."""
+    """``build("losses", "clipped", eps_high=0.3)``: the plug-in with these options. Raises UsageError."""
     return fill(find(kind, name), options, where=f"{kind} {name}")
 
 
 def from_table(kind: str, table: str | Mapping[str, Any], *, where: str = "") -> Any:
-    """``from_table("losses", {"name": "clipped", "clip_high": 0.3})``, or the bare name. Raises UsageError."""
+    """``from_table("losses", {"name": "clipped", "eps_high": 0.3})``, or the bare name. Raises UsageError."""
     return _plugin(kind, table, None, where or kind, "")
 
 

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 import posttrain
+from posttrain.dashboard.curves import PANELS
+from posttrain.dashboard.diagnose import diagnose
 from posttrain.errors import InvalidRun, UsageError
 from posttrain.progress import Progress
 from posttrain.store.run_dir import RunDir
@@ -93,6 +95,9 @@ def test_own_rows_with_an_own_reward_train_and_every_sample_can_be_looked_at(
     assert answer.weights_hash and attempt.verdict is not None and attempt.timings and attempt.sampling is not None
     worst = max(abs(a - b) for a, b in zip(answer.rollout_logprobs, answer.policy_logprobs, strict=True))
     assert worst <= 1e-4  # A1, through engine, store and policy
+    written = set().union(*run.metrics("rlvr"))
+    assert {p.metric for p in PANELS} - written == {"ref_kl"}, "the report draws what a run writes"
+    assert len(diagnose(run)) == 9, "every figure of the diagnosis is there"
 
 
 def test_train_and_held_out_prompts_are_disjoint(tiny_model: Path, tmp_path: Path) -> None:
@@ -140,6 +145,21 @@ def test_a_broken_verifier_stops_the_run_before_it_starts(
     monkeypatch.setattr(Number, "judge", wrong)
     with pytest.raises(InvalidRun, match="math_computation/arithmetic"):
         start(tmp_path / "run", job(tiny_model))
+
+
+def test_a_dropped_sync_ends_the_run_within_one_step(
+    tiny_model: Path, tmp_path: Path, own: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee A6, through the whole recipe."""
+    from posttrain.recipes import rlvr
+
+    async def dropped(policy: Any, engine: Any) -> None:
+        """Sends nothing."""
+
+    monkeypatch.setattr(rlvr, "publish", dropped)
+    with pytest.raises(InvalidRun, match="engine 'native'"):
+        start(tmp_path / "run", job(tiny_model, **own, environments=[], warm_up={"steps": 0, "rejection_steps": 0}))
+    assert len(RunDir.open(tmp_path / "run").metrics("rlvr")) == 1
 
 
 def test_nothing_to_train_on_is_refused(tiny_model: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ PANELS = (
         meaning="Nats per sampled token. Falls as the policy grows sure; near 0 it explores no more. Healthy: 0.02 to 2.5.",
     ),
     Panel(
-        metric="logprob_gap_mean",
+        metric="logprob_gap",
         title="Logprob gap, mean",
         high=0.05,
         meaning="How far the sampling engine and the trainer disagree about the same tokens. Healthy: below 0.05.",
@@ -72,7 +72,7 @@ PANELS = (
         high=0.2,
         meaning="Share of tokens whose ratio left the clip range, so that they teach nothing. Healthy: below 0.2.",
     ),
-    Panel(metric="kl", title="KL", meaning="Distance that one update moved the policy. Jumps mean too large a learning rate."),
+    Panel(metric="ref_kl", title="KL to the reference", meaning="Nats a token, where the loss holds the policy near its start."),
     Panel(
         metric="infra_errors",
         title="Infrastructure failures",

@@ -90,7 +90,7 @@ def _answers(rows: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
             None,
             0.02,
             "share of attempts lost to our side; they never count as a reward",
-            "read events.jsonl for the commonest failure; raise the deadline it names",
+            "read events.jsonl: it names every failure and what it waited for",
         ),
     ]
 
@@ -103,11 +103,11 @@ def _stability(now: Sequence[Mapping[str, Any]]) -> list[Finding | None]:
             0.02,
             2.5,
             "nats a sampled token; near 0 the policy no longer explores, far above it babbles",
-            "too low: lower `train.lr`, raise `loss.clip_high` or `temperature`; too high: lower `temperature`",
+            "too low: lower `train.lr`, raise `loss.eps_high` or `temperature`; too high: lower `temperature`",
         ),
         _finding(
             "logprob gap",
-            _mean(now, "logprob_gap_mean"),
+            _mean(now, "logprob_gap"),
             None,
             0.05,
             "mean |rollout - policy logprob| before the update; what is trained is not what was sampled when it is large",

@@ -68,4 +68,5 @@ class Clipped(Loss):
             "clipped_low": live & down & (r < 1 - self.eps_low),
             "clipped_dual": live & down & (r > self.dual_clip) & bool(self.dual_clip),
         }
+        counts["clip_fraction"] = counts["clipped_high"] | counts["clipped_low"] | counts["clipped_dual"]
         return aggregate(values, batch, self.aggregation, self.normaliser), {k: float(v.sum()) for k, v in counts.items()}
