@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import sys
-import threading
 from collections.abc import Iterator
-from types import FrameType
 
 PROMPT = "> "
 
@@ -15,26 +14,26 @@ PROMPT = "> "
 def lines() -> Iterator[str]:
     """Lines of standard input until it ends; with a prompt, on standard error, in a terminal.
 
-    The chat reads them in a thread, which Ctrl-C does not reach: a flag does, or the process would wait for Enter to leave.
+    The chat reads them in a thread, which Ctrl-C does not reach, and a signal that arrives just before the main thread waits
+    does not wake it either. So the signal writes to a pipe that the reading thread watches, and its end wakes the main thread.
     """
     if not sys.stdin.isatty():
         return iter(sys.stdin)
-    left = threading.Event()
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        left.set()
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, leave)
-    return _typed(left)
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    return _typed(reads)
 
 
-def _typed(left: threading.Event) -> Iterator[str]:
-    while not left.is_set():
+def _typed(signals: int) -> Iterator[str]:
+    while True:
         print(PROMPT, end="", file=sys.stderr, flush=True)
-        while not left.is_set() and not select.select([sys.stdin], [], [], 0.2)[0]:
-            pass
-        line = "" if left.is_set() else sys.stdin.readline()
+        ready: list[object] = []
+        while sys.stdin not in ready:
+            ready = select.select([sys.stdin, signals], [], [])[0]
+            if signals in ready and signal.SIGINT in os.read(signals, 64):
+                return
+        line = sys.stdin.readline()
         if not line:
             return
         yield line
