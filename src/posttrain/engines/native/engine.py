@@ -104,6 +104,7 @@ class NativeEngine:
         Raises InvalidRun when they are not the weights that ``content_hash`` names. Cached KV is dropped; turns in flight
         go on under the new weights, and each token says which version produced it.
         """
+        self._runner.forget()
         self._weights.update(weights, policy_version, content_hash)
         self._filling.forget()
 

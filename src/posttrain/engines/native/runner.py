@@ -6,15 +6,15 @@ Shapes: T packed tokens, n rows in use, V vocabulary, W width of the hidden stat
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from posttrain.attention.registered import install
 from posttrain.attention.slots import Chunk, Decode, Filled, Prefill, Slots, memory_for
+from posttrain.engines.native.packing import Packed, worthwhile
 from posttrain.errors import UsageError
 from posttrain.models.logprobs import backbone, full_logits, head, head_options, score_positions
 
@@ -40,12 +40,18 @@ class Runner:
         rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
         self.rope_moves = any(kind in str(rope) for kind in ("dynamic", "longrope"))
         self.plain = self.options["scale"] == 1.0 and self.options["softcap"] is None
-        with self.quiet():
+        self._packed = Packed(model) if worthwhile(model) else None
+        with self._quiet():
             self.memory = memory_for(model, self.decoder)
             self._check_head()
 
+    def forget(self) -> None:
+        """The weights have changed: what was derived from them goes."""
+        if self._packed is not None:
+            self._packed.drop()
+
     @contextmanager
-    def quiet(self) -> Iterator[None]:
+    def _quiet(self) -> Iterator[None]:
         """No gradients, no dropout; the module's mode comes back after."""
         training = self.model.training
         if training:
@@ -56,6 +62,12 @@ class Runner:
         finally:
             if training:
                 self.model.train()
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """The same, on packed matrices where that is faster."""
+        with self._quiet(), nullcontext() if self._packed is None else self._packed.used():
+            yield
 
     def _check_head(self) -> None:
         """Logits are the hidden state times the output embedding; a model that does more to them is refused."""
@@ -79,7 +91,7 @@ class Runner:
     def logits(self, hidden_nW: Tensor) -> Tensor:
         """``[n, V]`` in the model's dtype (fp32 where the model scales or caps its logits)."""
         if self.plain:
-            return F.linear(hidden_nW, head(self.model), self.options["bias"])
+            return self.model.get_output_embeddings()(hidden_nW)  # type: ignore[no-any-return]
         return full_logits(hidden_nW, head(self.model), **self.options)
 
     def prefill(self, pieces: Sequence[tuple[int, int, Sequence[int]]]) -> None:
@@ -99,16 +111,16 @@ class Runner:
 
     def _fill(self, pack: list[tuple[int, int, Sequence[int]]]) -> None:
         with suppress(Filled):
-            self._packed(pack)
+            self._forward(pack)
 
-    def _packed(self, pack: list[tuple[int, int, Sequence[int]]]) -> Tensor:
+    def _forward(self, pack: list[tuple[int, int, Sequence[int]]]) -> Tensor:
         """One forward over pieces of sequences; hidden states in their order."""
         if self.exact and sum(len(tokens) for _, _, tokens in pack) < MIN_ROWS:
             pack = [*pack, (-1, 0, [0] * MIN_ROWS)]
         chunks = tuple(Chunk(slot, start, len(tokens)) for slot, start, tokens in pack)
         ids = [t for _, _, tokens in pack for t in tokens]
         positions = [p for c in chunks for p in range(c.start, c.start + c.num)]
-        with self.quiet():
+        with self._running():
             return self._hidden(ids, positions, Prefill(self.memory, chunks))
 
     def decode(self, last: list[int], positions: list[int]) -> Tensor:
@@ -117,14 +129,14 @@ class Runner:
         if self.exact and num < MIN_ROWS:
             padding = [0] * (MIN_ROWS - num)
             last, positions = last + padding, positions + padding
-        with self.quiet():
+        with self._running():
             return self.logits(self._hidden(last, positions, Decode(self.memory, positions)))[:num]
 
     def score(self, ids: Sequence[int], top_k: int) -> tuple[list[float], list[list[tuple[int, float]]]]:
         """Logprob of each token given those before it (the first is 0), and the best alternatives at its place."""
         if len(ids) < 2:
             return [0.0] * len(ids), [[]] * len(ids) if top_k else []
-        hidden_TW = self._packed([(-1, 0, ids)])[: len(ids) - 1]
+        hidden_TW = self._forward([(-1, 0, ids)])[: len(ids) - 1]
         targets = torch.tensor(ids[1:], device=self.device)
         with torch.no_grad():
             logprobs, _ = score_positions(hidden_TW, head(self.model), targets, **self.options)
