@@ -428,3 +428,44 @@ def test_it_is_an_engine_and_leaves_the_module_as_it_was(model: Any) -> None:
         assert all(w.requires_grad and not w.is_inference() for w in model.parameters())
 
     with_engine(model, body)
+
+
+def test_bf16_follows_an_update_and_leaves_the_linear_layers_alone(tiny_model: Path) -> None:
+    """Packed matrices are a cache of the shared weights: dropped with them, and never seen by the trainer."""
+    model = load(tiny_model, torch.bfloat16)
+    r = request(prompt(20, 1), temperature=0.0)
+
+    async def body(engine: NativeEngine) -> list[Turn]:
+        turns = [await engine.sample(r)]
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)) * 0.05)
+        await engine.update(None, 1, weights_hash(model))
+        return [*turns, await engine.sample(r)]
+
+    before, after = with_engine(model, body, precision="fast")
+    assert before.rollout_logprobs != after.rollout_logprobs
+    assert after.rollout_logprobs == pytest.approx(plain_logprobs(model, r, after), abs=0.15)
+    assert not [m for m in model.modules() if "forward" in m.__dict__]
+    model(input_ids=torch.tensor([r.token_ids])).logits.float().sum().backward()
+    assert all(w.grad is not None for w in model.parameters())
+
+
+def test_precision_is_chosen_by_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    from posttrain.engines.native.precision import choose_precision
+
+    slow = {torch.bfloat16: 0.0, torch.float32: 0.0}
+    clock = [0.0]
+
+    def linear(left: torch.Tensor, _: torch.Tensor) -> None:
+        clock[0] += slow[left.dtype]
+
+    monkeypatch.setattr("torch.nn.functional.linear", linear)
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    for bf16, fp32, want in ((1.0, 2.0, "fast"), (1.0, 1.1, "exact"), (3.0, 1.0, "exact")):
+        slow.update({torch.bfloat16: bf16, torch.float32: fp32})
+        choose_precision.cache_clear()
+        assert choose_precision() == want
+    choose_precision.cache_clear()
+    assert choose_precision("cuda") == "fast"
+    choose_precision.cache_clear()

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class Native:
     """In-process sampling with continuous batching over contiguous KV slots; weights are the trainer's, so a sync is free.
 
-    ``exact`` needs an fp32 module; its results do not depend on what else is sampled at the same time. ``fast`` takes the
-    module as it is (bf16 where that is faster: `choose_precision`) and also shares prefixes between different prompts.
+    ``exact`` needs an fp32 module; its results do not depend on what else is sampled at the same time (dense models: an
+    expert of a mixture may get too few rows for that). ``fast`` takes the module as it is (bf16 where that is faster:
+    `choose_precision`) and also shares prefixes between different prompts.
     """
 
     max_slots: int = 64  # turns in flight; KV memory grows with it
