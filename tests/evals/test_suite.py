@@ -7,14 +7,16 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from posttrain import plugins
 from posttrain.envs._base import Environment, Family, Session
 from posttrain.errors import InfraError, UsageError
 from posttrain.evals.suite import evaluate, few_shot, held_out_tasks
-from posttrain.types import Message, Observation, Response, Task, ToolCall, ToolSpec, Trajectory, Turn, Verdict
+from posttrain.types import Limits, Message, Observation, Response, Task, ToolCall, ToolSpec, Trajectory, Turn, Verdict
 
 
 class Echo:
@@ -253,3 +255,35 @@ def test_tasks_without_their_environment_are_refused() -> None:
     task = replace(next(iter(family.tasks())), environment="toys/other")
     with pytest.raises(UsageError, match="no such environment"):
         asyncio.run(evaluate([family], Scripted(), tasks={"toys/other": [task]}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("precision", ["exact", "fast"])
+def test_greedy_answers_do_not_depend_on_the_batch(tiny_model: Path, precision: Any) -> None:
+    """Guarantee B11 through the real engine: 1, 8 and 64 at a time. In bf16 near ties may turn, so only exact promises it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from posttrain.engines.native import Native
+    from posttrain.models.load import load_renderer
+
+    family = plugins.build("envs", "logic/pick_extreme")
+    tasks = [replace(t, limits=Limits(max_tokens=8)) for t in held_out_tasks(family, 20)]
+    dtype = torch.float32 if precision == "exact" else torch.bfloat16
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=dtype).eval()
+    renderer = load_renderer(tiny_model)
+
+    async def one(size: int) -> list[Trajectory]:
+        async with Native(precision=precision, max_slots=size, max_context=512).open(model, renderer) as engine:
+            return await evaluate([family], engine, tasks={family.name: tasks}, concurrency=size)
+
+    found = [asyncio.run(one(size)) for size in (1, 8, 64)]
+    assert all([t.task.id for t in got] == [t.id for t in tasks] for got in found), "all trajectories are kept"
+    answers = [[t.token_ids for t in got] for got in found]
+    changed = [sum(a != b for a, b in zip(answers[0], other, strict=True)) / len(tasks) for other in answers[1:]]
+    print(f"{precision}: share of answers that change with the batch {changed}")
+    if precision == "exact":
+        assert changed == [0.0, 0.0]
+        logprobs = [[t.turns[1].rollout_logprobs for t in got] for got in found]
+        assert logprobs[0] == logprobs[1] == logprobs[2]
+    else:
+        assert max(changed) <= 0.2
