@@ -424,6 +424,7 @@ def test_it_is_an_engine_and_leaves_the_module_as_it_was(model: Any) -> None:
     async def body(engine: NativeEngine) -> None:
         assert isinstance(engine, Engine)
         await engine.sample(request(prompt(9, 1)))
+        assert engine._runner.memory.num_slots == 0  # out of work: the trainer has the memory
         assert model.training
         assert all(w.requires_grad and not w.is_inference() for w in model.parameters())
 

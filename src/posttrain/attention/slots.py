@@ -77,9 +77,13 @@ class Memory:
 
     def __init__(self, num_layers: int, shape: Shape, dtype: torch.dtype, device: torch.device) -> None:
         self.num_layers, self.shape, self.dtype, self.device = num_layers, shape, dtype, device
+        self.clear()
+
+    def clear(self) -> None:
+        """Gives all slots back to the system."""
         self.num_slots = self.length = 0
-        self.keys: list[Tensor] = [torch.empty(0)] * num_layers
-        self.values: list[Tensor] = [torch.empty(0)] * num_layers
+        self.keys: list[Tensor] = [torch.empty(0)] * self.num_layers
+        self.values: list[Tensor] = [torch.empty(0)] * self.num_layers
 
     def _moved(self, old: Tensor | None, shape: tuple[int, ...], kept: tuple[slice, ...]) -> Tensor:
         """A tensor of the new shape with ``old[kept]`` in its place."""

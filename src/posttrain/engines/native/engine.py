@@ -148,8 +148,9 @@ class NativeEngine:
             await _yield(YIELDS)
             while (self._rows or self._queue) and not self._paused:
                 ended = self._step()
-                if not (self._rows or self._queue):
+                if not (self._rows or self._queue):  # the trainer needs the memory, and no batch may colour the next
                     self._filling.idle()
+                    self._runner.memory.clear()
                 await _yield(YIELDS if ended else 1)
         except asyncio.CancelledError:
             self._fail(InfraError("the native engine's loop was cancelled"))
