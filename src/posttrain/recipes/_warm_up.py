@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from posttrain.losses._base import Loss
 from posttrain.losses.cross_entropy import CrossEntropy
+from posttrain.recipes._ranges import require_at_least
 from posttrain.rollout.scripted import rows_of_oracles
 from posttrain.rollout.workers import rollout
 from posttrain.train.publish import publish
@@ -43,6 +44,10 @@ class WarmUp:
     rejection_samples: int = 4
     temperature: float = 1.0
     loss: Loss = field(default_factory=CrossEntropy, metadata={"kind": "losses"})
+
+    def __post_init__(self) -> None:
+        require_at_least(self, steps=0, rows_per_step=1, lr=0, rejection_steps=0, rejection_tasks=0)
+        require_at_least(self, rejection_samples=1, temperature=0)
 
     async def train(
         self,

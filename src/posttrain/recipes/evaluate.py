@@ -14,6 +14,7 @@ from posttrain.envs._base import Environment
 from posttrain.errors import UsageError
 from posttrain.evals.suite import few_shot, held_out_tasks
 from posttrain.recipes._live import Precision, open_engine
+from posttrain.recipes._ranges import require_at_least
 from posttrain.recipes._stages import Clock, evaluation, finish
 from posttrain.rollout.scripted import check_environments
 
@@ -37,6 +38,9 @@ class Evaluate:
     few_shot: int = 0
     samples: int = 1
     temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_at_least(self, threads=0, seed=0, eval_tasks=1, few_shot=0, samples=1, temperature=0)
 
     def run(self, run: RunDir, progress: Progress) -> dict[str, Any]:
         """Runs or resumes the evaluation in ``run``; returns its results, with the table as text."""

@@ -27,6 +27,7 @@ from posttrain.losses.clipped import Clipped
 from posttrain.pools._base import Pool
 from posttrain.pools.hard_mining import HardMining
 from posttrain.recipes._live import Live, Precision, open_live
+from posttrain.recipes._ranges import require_at_least
 from posttrain.recipes._stages import CALIBRATION, Clock, evaluation, finish, go_back, group_figures, save_point
 from posttrain.recipes._warm_up import WarmUp
 from posttrain.rollout.scripted import check_environments
@@ -75,6 +76,10 @@ class Rlvr:
     advantage: Advantage = field(default_factory=GroupMean, metadata={"kind": "advantages"})
     pool: Pool = field(default_factory=HardMining, metadata={"kind": "pools"})
     checkpoint_every: int = 5
+
+    def __post_init__(self) -> None:
+        require_at_least(self, threads=0, seed=0, minutes=0, eval_tasks=1, few_shot=0, steps=0, temperature=0)
+        require_at_least(self, tasks_per_step=1, group_size=1, checkpoint_every=1)
 
     def run(self, run: RunDir, progress: Progress) -> dict[str, Any]:
         """Runs or resumes the job in ``run``; returns its results, with the table as text."""
