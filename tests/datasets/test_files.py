@@ -68,3 +68,10 @@ def test_a_missing_file_says_what_is_near(tmp_path: Path) -> None:
 def test_a_missing_column_names_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"f, line 3 has no 'prompt'\. Did you mean 'prompts'\? Set prompt ="):
         column({"prompts": "x"}, "prompt", "f, line 3", "prompt")
+
+
+@pytest.mark.parametrize("name", ["deep.jsonl", "deep.json"])
+def test_brackets_without_end_are_a_bad_row_not_a_crash(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=rf"{name}.* is not JSON"):
+        list(read_rows(tmp_path / name))

@@ -47,14 +47,14 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
                     yield place, json.loads(text)
             except UnicodeDecodeError as error:
                 raise UsageError(f"{place} is not UTF-8 (byte {error.start + 1}); save the file as UTF-8") from error
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise UsageError(f"{place} is not JSON: {error}; each line is one whole JSON object") from error
 
 
 def _json(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         data = json.loads(path.read_text(encoding="utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from error
     if not isinstance(data, list):
         raise UsageError(f"{path} holds a {type(data).__name__}; a .json file of rows is a list of objects (or use .jsonl)")
