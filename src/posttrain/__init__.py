@@ -64,6 +64,8 @@ def resume(run: str | Path, *, progress: Progress | None = None) -> dict[str, An
     if opened.status == "finished":
         return {**opened.results(), "run": str(path), "already_finished": True}
     table = opened.options
+    if "recipe" not in table:
+        raise UsageError(f"{path / 'options.toml'} names no recipe; restore it from a copy, or start a new run")
     if REDACTED in str(table):
         raise UsageError(f"{path / 'options.toml'} has secrets blanked, so the run cannot go on by itself; write them back there")
     job = recipe(load(table), str(path / "options.toml"))

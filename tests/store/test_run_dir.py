@@ -236,3 +236,21 @@ def test_results_and_notes(tmp_path: Path) -> None:
     read = RunDir.open(tmp_path / "r")
     assert read.results() == {"before": 0.1, "n": float("inf")} and read.info["steps"] == 12
     assert time.time() - read.info["started"] < 60
+
+
+def test_options_edited_into_nonsense_are_named(tmp_path: Path) -> None:
+    RunDir.create(tmp_path / "run", {"recipe": "rlvr"}).close()
+    (tmp_path / "run" / "options.toml").write_text("steps = [\n")
+    with pytest.raises(UsageError, match=r"options\.toml cannot be read"):
+        _ = RunDir.open(tmp_path / "run").options
+    (tmp_path / "run" / "options.toml").unlink()
+    with pytest.raises(UsageError, match=r"options\.toml cannot be read"):
+        _ = RunDir.open(tmp_path / "run").options
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "{"])
+def test_a_damaged_run_json_is_named(tmp_path: Path, text: str) -> None:
+    RunDir.create(tmp_path / "run", {"recipe": "rlvr"}).close()
+    (tmp_path / "run" / "run.json").write_text(text)
+    with pytest.raises(InvalidRun, match=r"run\.json"):
+        _ = RunDir.open(tmp_path / "run").status

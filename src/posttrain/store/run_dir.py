@@ -92,7 +92,9 @@ class RunDir:
             data = json.loads((self.path / "run.json").read_text())
         except (OSError, ValueError) as error:
             raise InvalidRun(f"{self.path / 'run.json'} cannot be read ({error}); restore it from a copy") from error
-        return dict(data)
+        if not isinstance(data, dict) or "status" not in data:
+            raise InvalidRun(f"{self.path / 'run.json'} holds no status of a run; restore it from a copy")
+        return data
 
     @property
     def status(self) -> str:
@@ -104,7 +106,12 @@ class RunDir:
         """The resolved options, secrets redacted."""
         import tomllib
 
-        return tomllib.loads((self.path / "options.toml").read_text())
+        try:
+            return tomllib.loads((self.path / "options.toml").read_text())
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"{self.path / 'options.toml'} cannot be read ({error}); mend it or restore it from a copy"
+            ) from error
 
     @property
     def checkpoints(self) -> Path:
