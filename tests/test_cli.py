@@ -190,14 +190,17 @@ def test_a_run_that_is_there_is_not_overwritten(job: str, capsys: pytest.Capture
     assert "posttrain resume out" in capsys.readouterr().err
 
 
-def test_ctrl_c_from_outside_then_resume(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_from_outside_then_resume(
+    job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
     command = [sys.executable, "-m", "posttrain", "run", job, "how=sleep", "--out", "out"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=interruptible
     ) as running:
         assert running.stdout is not None and running.stderr is not None
         assert running.stdout.readline() == "sleeping\n"
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         assert reaped(running) == 130
         assert "posttrain resume out" in running.stderr.read()
     assert call("resume", "out") == 0
@@ -469,6 +472,14 @@ def test_a_run_with_secrets_does_not_resume_with_blanks(job: str) -> None:
         posttrain.run(job, how="ctrl_c", api_key="hunter2", out="secret")
     with pytest.raises(UsageError, match="secrets blanked"):
         posttrain.resume("secret")
+
+
+def test_options_without_a_recipe_do_not_resume(job: str) -> None:
+    with pytest.raises(Interrupted):
+        posttrain.run(job, how="ctrl_c", out="edited")
+    Path("edited/options.toml").write_text('how = "well"\n')
+    with pytest.raises(UsageError, match=r"options\.toml names no recipe"):
+        posttrain.resume("edited")
 
 
 def test_two_runs_within_a_second_get_directories_of_their_own(job: str, monkeypatch: pytest.MonkeyPatch) -> None:

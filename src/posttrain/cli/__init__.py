@@ -5,7 +5,9 @@ Whatever goes wrong ends in ``boundary.guarded``, the one place that turns error
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 
@@ -13,4 +15,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """The entry point ``posttrain``: never returns, exits with a code of the table in ``errors``."""
     from posttrain.cli.boundary import guarded
 
-    sys.exit(guarded(list(sys.argv[1:] if argv is None else argv)))
+    before = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is threading.main_thread():  # a polite kill ends a run as Ctrl-C does, with its resume line
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        sys.exit(guarded(list(sys.argv[1:] if argv is None else argv)))
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
