@@ -18,7 +18,7 @@ import pytest
 import posttrain
 from posttrain.dashboard.curves import PANELS
 from posttrain.dashboard.diagnose import diagnose
-from posttrain.errors import InvalidRun, UsageError
+from posttrain.errors import HostError, InvalidRun, UsageError
 from posttrain.progress import Progress
 from posttrain.store.run_dir import RunDir
 from posttrain.train.checkpoint import MANIFEST
@@ -217,3 +217,36 @@ def test_killed_at_twenty_moments_and_resumed_equals_uninterrupted(tiny_model: P
         assert [p.name for p in old] == [p.name for p in new]
         for a, b in zip(old, new, strict=True):  # optimiser and pool too; the manifest says when it was written
             assert a.name == MANIFEST or a.read_bytes() == b.read_bytes(), a.name
+
+
+@pytest.mark.parametrize("precision", ["auto", "exact"])
+def test_a_device_that_is_none(tiny_model: Path, tmp_path: Path, precision: str) -> None:
+    with pytest.raises(UsageError, match="There is no device 'gpu9'"):
+        start(tmp_path / "run", job(tiny_model, device="gpu9", precision=precision))
+
+
+def test_an_evaluation_that_nothing_judged_is_no_score_of_0(tiny_model: Path, tmp_path: Path, own: dict[str, Any]) -> None:
+    Path(own["reward"]).write_text("import os\ndef reward(trajectory):\n    os._exit(3)\n")
+    with pytest.raises(InvalidRun, match="none of the 2 attempts of 'before' could be judged"):
+        start(tmp_path / "run", job(tiny_model, **own, environments=[], transfer=[], eval_tasks=2))
+    assert not RunDir.open(tmp_path / "run").commits(), "the stage is done again once the reward is mended"
+
+
+def test_a_disk_that_fills_up_at_the_report_can_be_resumed(
+    tiny_model: Path, tmp_path: Path, own: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from posttrain.recipes import _stages
+
+    def full(run: RunDir, path: Path) -> None:
+        raise HostError("the disk is full")
+
+    small = job(
+        tiny_model, **own, environments=[], transfer=[], eval_tasks=2, steps=1, warm_up={"steps": 0, "rejection_steps": 0}
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(_stages, "write_report", full)
+        with pytest.raises(HostError):
+            start(tmp_path / "run", small)
+    posttrain.resume(tmp_path / "run", progress=Progress(quiet=True))
+    assert RunDir.open(tmp_path / "run").status == "finished"
+    assert "finished" in (tmp_path / "run" / "report.html").read_text()

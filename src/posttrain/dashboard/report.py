@@ -93,7 +93,7 @@ def _header(run: RunDir, info: Mapping[str, Any], options: Mapping[str, Any], sh
         str(options.get("model", "")),
         time.strftime("%Y-%m-%d %H:%M", time.localtime(started)) if isinstance(started, int | float) else "",
         f"seed {info['seed']}" if "seed" in info else "",
-        str(info.get("status", "")),
+        "finished" if run.results() else str(info.get("status", "")),
     ]
     return el(
         "header",

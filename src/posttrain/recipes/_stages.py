@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from posttrain.dashboard.report import write_report
+from posttrain.errors import InvalidRun
 from posttrain.evals.compare import table, table_text
 from posttrain.evals.suite import evaluate
 from posttrain.train.checkpoint import problem
@@ -56,6 +57,12 @@ async def evaluation(
         progress=progress,
         events=partial(run.write_event, stage=stage, step=0),
     )
+    judged = sum(t.verdict is not None and t.verdict.trains and t.outcome != "infra_error" for t in trajectories)
+    if trajectories and not judged:
+        raise InvalidRun(
+            f"none of the {len(trajectories)} attempts of {stage!r} could be judged, which is our side's failure and no score; "
+            f"the last: {trajectories[-1].error}. Mend that, then resume the run"
+        )
     passed = sum(1 for t in trajectories if t.verdict is not None and t.verdict.status == "ok")
     figures = {"pass_rate": passed / max(len(trajectories), 1), "seconds": time.monotonic() - began}
     run.write_trajectories(stage, 0, trajectories)
@@ -140,8 +147,8 @@ def finish(
     results["table"] = table_text(results)
     run.write_results(results)
     run.note(seconds=clock.seconds)
+    write_report(run, run.path / "report.html")  # before the status: a full disk here can still be resumed
     run.set_status("finished")
-    write_report(run, run.path / "report.html")
     return results
 
 

@@ -6,6 +6,8 @@ import functools
 import time
 from typing import Literal
 
+from posttrain.errors import UsageError
+
 Precision = Literal["fast", "exact"]
 ROWS, WIDTH = 64, 576  # a decode step of the built-in model
 GAIN = 1.2  # bf16 must win by this much to be worth its rounding
@@ -16,7 +18,11 @@ def choose_precision(device: str = "cpu") -> Precision:
     """``fast`` (bf16) where a bf16 matmul beats an fp32 one by at least 1.2x, else ``exact`` (fp32). Takes a few ms, once."""
     import torch
 
-    if torch.device(device).type != "cpu":
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise UsageError(f"There is no device {device!r}; use cpu, or cuda with a GPU.") from error
+    if kind != "cpu":
         return "fast"
 
     def seconds(dtype: torch.dtype) -> float:
