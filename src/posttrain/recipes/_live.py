@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from posttrain.engines._base import Engine
 from posttrain.engines.native import Native
+from posttrain.errors import UsageError
 from posttrain.train.policy import OpenPolicy, Policy
 
 if TYPE_CHECKING:
@@ -35,10 +36,14 @@ class Live:
 async def open_live(
     model: str, engine: Native, train: Policy, *, precision: Precision = "auto", device: str = "cpu", threads: int = 0
 ) -> AsyncIterator[Live]:
-    """Loads ``model`` and opens policy and engine over the same weights; "auto" measures whether bf16 pays here."""
+    """Loads ``model`` and opens policy and engine over the same weights; "auto" measures whether bf16 pays here.
+
+    Both run in one precision. "exact" in ``engine`` or ``train`` asks for it as ``precision`` does. Raises UsageError where
+    ``precision`` says otherwise.
+    """
     from posttrain.train.publish import publish
 
-    module, renderer, chosen = _load(model, precision, device, threads)
+    module, renderer, chosen = _load(model, _agreed(precision, engine.precision, train.precision), device, threads)
     policy = replace(train, precision=chosen).open(module, renderer)
     async with replace(engine, precision=chosen).open(module, renderer) as opened:
         await publish(policy, opened)
@@ -50,9 +55,20 @@ async def open_engine(
     model: str, engine: Native, *, precision: Precision = "auto", device: str = "cpu", threads: int = 0
 ) -> AsyncIterator[Engine]:
     """An engine alone, for talking to a model or evaluating it."""
-    module, renderer, chosen = _load(model, precision, device, threads)
+    module, renderer, chosen = _load(model, _agreed(precision, engine.precision), device, threads)
     async with replace(engine, precision=chosen).open(module, renderer) as opened:
         yield opened
+
+
+def _agreed(precision: Precision, *parts: Precision) -> Precision:
+    """The one precision of a run; "fast" in a part is its default and says nothing."""
+    if "exact" not in parts or precision == "exact":
+        return precision
+    if precision == "fast":
+        raise UsageError(
+            "precision is 'fast', but engine.precision or train.precision is 'exact'; a run has one precision: set precision only"
+        )
+    return "exact"
 
 
 def _load(model: str, precision: Precision, device: str, threads: int) -> tuple[Any, Renderer, Literal["exact", "fast"]]:

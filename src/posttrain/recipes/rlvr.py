@@ -181,6 +181,8 @@ class Rlvr:
             rows = self.rows if self.rows is not None else Rows()
             rows = rows if self.data is None else replace(rows, data=self.data)
             own = (rows if self.reward is None else replace(rows, reward=self.reward),)
+        elif self.reward is not None:
+            raise UsageError(f"reward = {str(self.reward)!r} judges your own rows, and there are none: give data=ROWS.jsonl too")
         if not self.environments and not own:
             raise UsageError("the recipe trains on nothing: name environments, or give data=ROWS.jsonl and reward=REWARD.py")
         return (*self.environments, *own)
