@@ -254,3 +254,10 @@ def test_a_damaged_run_json_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "run" / "run.json").write_text(text)
     with pytest.raises(InvalidRun, match=r"run\.json"):
         _ = RunDir.open(tmp_path / "run").status
+
+
+def test_a_place_that_cannot_be_written_is_not_called_full(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HostError, match=r"Mend that, or choose another place with --out") as refused:
+        RunDir.create(tmp_path / "file" / "run", {"recipe": "rlvr"})
+    assert "free" not in str(refused.value)

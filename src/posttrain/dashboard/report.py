@@ -29,6 +29,8 @@ def write_report(run: RunDir, path: str | Path | None = None) -> Path:
     Works on unfinished runs: what is not there yet is left out. Raises HostError where the disk refuses.
     """
     where = Path(path) if path is not None else run.path / "report.html"
+    if where.is_dir():
+        raise UsageError(f"{where} is a directory; name the file that the report goes to, such as {where / 'report.html'}")
     write_whole(where, page(run))
     return where
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from posttrain.errors import UsageError
+from posttrain.errors import HostError, UsageError
 from posttrain.store.run_dir import RunDir
 
 
@@ -21,9 +21,16 @@ def main(path: str, *, out: str | None = None) -> dict[str, Any]:
     model = run.model
     if out is not None:
         model = Path(out)
-        if model.exists() and any(model.iterdir()):
-            raise UsageError(f"{model} exists and is not empty; name a new directory with --out")
-        shutil.copytree(run.model, model, dirs_exist_ok=True)
+        if model.exists() and (not model.is_dir() or any(model.iterdir())):
+            raise UsageError(f"{model} exists and is not an empty directory; name a new one with --out")
+        try:
+            shutil.copytree(run.model, model, dirs_exist_ok=True)
+        except (OSError, shutil.Error) as error:
+            shutil.rmtree(model, ignore_errors=True)  # half a model is none
+            raise HostError(
+                f"the model of {run.path} cannot be copied to {model} ({error}); it is whole in {run.model}. "
+                "Free space there, or name another directory with --out"
+            ) from error
     where = model.resolve()
     lines = {
         "vllm": f"vllm serve {where}",

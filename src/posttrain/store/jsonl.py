@@ -7,6 +7,7 @@ stage and of a later step that stand before it are skipped by every reader.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -158,6 +159,8 @@ def write_whole(path: Path, text: str) -> None:
 
 def disk_error(path: Path, num_bytes: int, error: OSError) -> HostError:
     """What a failed write means for the user."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return HostError(f"cannot write {path}: {error.strerror or error}. Mend that, or choose another place with --out")
     return HostError(
         f"cannot write {num_bytes:,} bytes to {path}: {error.strerror or error}. Everything reported before is safe; "
         f"free at least that much on the disk of {path.parent} (or pass --out on another one), then resume the run"
