@@ -72,12 +72,14 @@ async def evaluation(
     return trajectories
 
 
-def save_point(run: RunDir, stage: str, step: int, live: Live, pool: OpenPool, result: dict[str, Any] | None) -> None:
+def save_point(
+    run: RunDir, stage: str, step: int, live: Live, pool: OpenPool, result: dict[str, Any] | None, clock: Clock
+) -> None:
     """Writes a checkpoint, then commits the step that it holds; of RLVR's only the last two are kept."""
     name = f"{stage}-{step:05d}"
     began = time.monotonic()
     live.policy.save(run.checkpoints / name, extra={"pool": pool.state()})
-    run.note(save_seconds=time.monotonic() - began)
+    run.note(save_seconds=time.monotonic() - began, seconds=clock.seconds)
     run.commit(stage, step, result=result, checkpoint=name)
     for old in sorted(run.checkpoints.glob("rlvr-*"))[:-2]:
         shutil.rmtree(old)

@@ -91,9 +91,11 @@ class Rlvr:
         environments = self.training_environments()
         everywhere = (*environments, *self.transfer)
         tasks = {e.name: held_out_tasks(e, self.num_eval_tasks()) for e in everywhere}
+        precision = run.info.get("precision", self.precision)  # what was measured once holds for the whole run
         async with open_live(
-            self.model, self.engine, self.train, precision=self.precision, device=self.device, threads=self.threads
+            self.model, self.engine, self.train, precision=precision, device=self.device, threads=self.threads
         ) as live:
+            run.note(precision=live.precision)
             await check_environments(everywhere, live.renderer)
             pool = self.pool.open(environments, self.seed)
             stage, step = await go_back(run, live, pool, progress)
@@ -107,7 +109,7 @@ class Rlvr:
             if self.warm_up.steps + self.warm_up.rejection_steps:
                 if not stage:
                     taken = await self.warm_up.train(live, environments, run, progress, seed=self.seed)
-                    save_point(run, "warm_up", max(taken - 1, 0), live, pool, {"steps": taken})
+                    save_point(run, "warm_up", max(taken - 1, 0), live, pool, {"steps": taken}, clock)
                 stages["after_sft"] = await look("after_sft", tasks=tasks)
             await self.learn(live, environments, pool, run, progress, clock, step + 1 if stage == "rlvr" else 0)
             stages["after_rl"] = await look("after_rl", tasks=tasks)
@@ -168,7 +170,7 @@ class Rlvr:
                 step, reward=figures["reward"], mixed=figures["mixed_groups"], tokens_per_second=figures["tokens_per_second"]
             )
             if step == steps or step % self.checkpoint_every == 0:
-                save_point(run, "rlvr", step - 1, live, pool, {"steps": steps} if step == steps else None)
+                save_point(run, "rlvr", step - 1, live, pool, {"steps": steps} if step == steps else None, clock)
 
     def num_eval_tasks(self) -> int:
         """``eval_tasks``, or fewer (down to 8) where ``minutes`` leaves less than 16 s for each."""
