@@ -78,6 +78,9 @@ def test_any_finite_number_counts_and_passing_says_what_passes(tmp_path: Path) -
         ("def reward(t): pass", "returned 'None' (NoneType), not a number"),
         ("def reward(t): return '1'", "returned '1' (str), not a number"),
         ("def reward(): return 1", "reward() raised TypeError"),
+        ("def reward(t): return 10**400", "returned a whole number beyond any float"),
+        ("import sys\ndef reward(t): sys.exit(3)", "line 2: reward() raised SystemExit: 3"),
+        ("def reward(t): raise KeyboardInterrupt", "reward() raised KeyboardInterrupt"),
         ("import nothing_of_that_name\ndef reward(t): return 1", "line 1: ModuleNotFoundError"),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -107,7 +108,7 @@ def call(path: str, function: str, trajectory: Trajectory) -> dict[str, Any]:
     attempt = Attempt(**{f.name: getattr(trajectory, f.name) for f in fields(trajectory)})
     try:
         reward = found(attempt)
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # the last two as the function's own doing
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
         where = f"{path}, line {lines[-1]}" if lines else path
         return {"failed": f"{where}: {function}() raised {type(error).__name__}: {str(error)[:500]}"}
@@ -115,6 +116,7 @@ def call(path: str, function: str, trajectory: Trajectory) -> dict[str, Any]:
         reward = reward.item()
     if not isinstance(reward, int | float):
         return {"failed": f"{path}: {function}() returned {str(reward)[:80]!r} ({type(reward).__name__}), not a number"}
-    if not math.isfinite(reward):
-        return {"failed": f"{path}: {function}() returned {reward}, but a reward is a finite number"}
+    if (isinstance(reward, int) and abs(reward) > sys.float_info.max) or not math.isfinite(reward):
+        shown = reward if isinstance(reward, float) else "a whole number beyond any float"
+        return {"failed": f"{path}: {function}() returned {shown}, but a reward is a finite number"}
     return {"reward": float(reward)}
