@@ -23,6 +23,17 @@ def write(path: Path, content: bytes = b"x" * 5000) -> Path:
     return checkpoint.write(path, fill)
 
 
+def test_files_can_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    def fill(folder: Path) -> None:
+        (folder / "a.safetensors").write_bytes(b"x")
+        (folder / "a.safetensors").chmod(0o600)
+
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    path = checkpoint.write(tmp_path / "one", fill)
+    assert (path / "a.safetensors").stat().st_mode == plain.stat().st_mode
+
+
 def test_writes_all_or_nothing(tmp_path: Path) -> None:
     path = write(tmp_path / "new" / "one")
     assert checkpoint.problem(path) == "" and checkpoint.require_whole(path) == path

@@ -36,6 +36,9 @@ def write(target: str | Path, fill: Callable[[Path], None]) -> Path:
         files = sorted(p for p in partial.rglob("*") if p.is_file())
         manifest = {str(p.relative_to(partial)): {"sha256": _checksum(p), "bytes": p.stat().st_size} for p in files}
         (partial / MANIFEST).write_text(json.dumps({"written": time.time(), "files": manifest}, indent=1) + "\n")
+        mode = (partial / MANIFEST).stat().st_mode & 0o777  # what the user's umask gives; safetensors' own is for one user only
+        for path in files:
+            path.chmod(mode)
         for path in [*files, partial / MANIFEST, partial]:
             _sync(path)
         if target.exists():
