@@ -41,14 +41,20 @@ def run(
     from collections.abc import Mapping
     from pathlib import Path
 
+    from posttrain.errors import UsageError
     from posttrain.options import load, recipe, resolved
     from posttrain.store.run_dir import RunDir
 
     table = load(source, overrides, **options)
     job = recipe(table, "options" if isinstance(source, Mapping) else str(source))
     path = Path(out).expanduser() if out is not None else _free("options" if isinstance(source, Mapping) else str(source))
-    with RunDir.create(path, resolved(job, table["recipe"])) as opened:
-        return _work(job, opened, progress)
+    made = RunDir.create(path, resolved(job, table["recipe"]))
+    try:
+        with made as opened:
+            return _work(job, opened, progress)
+    except UsageError:
+        made.discard_unstarted()  # so that the corrected command can use the same directory
+        raise
 
 
 def resume(run: str | Path, *, progress: Progress | None = None) -> dict[str, Any]:

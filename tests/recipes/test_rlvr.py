@@ -168,6 +168,17 @@ def test_nothing_to_train_on_is_refused(tiny_model: Path, tmp_path: Path) -> Non
         start(tmp_path / "run", job(tiny_model, environments=[]))
 
 
+def test_a_bad_row_leaves_no_directory_behind(tiny_model: Path, tmp_path: Path, own: dict[str, Any]) -> None:
+    rows = Path(own["data"])
+    good = rows.read_text()
+    rows.write_text('{"question": "no prompt"}\n' + good)
+    with pytest.raises(UsageError, match="line 1"):
+        start(tmp_path / "run", job(tiny_model, **own, environments=[]))
+    assert not (tmp_path / "run").exists()
+    rows.write_text(good)
+    start(tmp_path / "run", job(tiny_model, **own, environments=[], steps=1))
+
+
 def test_minutes_become_a_number_of_steps_once(tiny_model: Path, tmp_path: Path) -> None:
     start(tmp_path / "run", job(tiny_model, minutes=0.01, steps=50))
     run = RunDir.open(tmp_path / "run")

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -242,6 +243,11 @@ class RunDir:
         return found
 
     # Ending
+
+    def discard_unstarted(self) -> None:
+        """Removes the directory of a run that failed before it wrote any row; one that holds a row stays."""
+        if not any(p.stat().st_size for p in self.path.rglob("*.jsonl")):
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def close(self) -> None:
         """Closes files and gives the lock back."""
