@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,11 @@ def call(*argv: str) -> int:
 def interruptible() -> None:
     """In the child: listens to Ctrl-C even where the tests run in the background, whose children ignore it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def uninterruptible() -> None:
+    """In the child: ignores Ctrl-C, as a shell's background jobs do."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def reaped(process: subprocess.Popen[Any]) -> int:
@@ -190,13 +196,17 @@ def test_a_run_that_is_there_is_not_overwritten(job: str, capsys: pytest.Capture
     assert "posttrain resume out" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "before"),
+    [(signal.SIGINT, interruptible), (signal.SIGTERM, interruptible), (signal.SIGTERM, uninterruptible)],
+    ids=["ctrl-c", "kill", "kill in the background"],
+)
 def test_ctrl_c_from_outside_then_resume(
-    job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
+    job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals, before: Callable[[], None]
 ) -> None:
     command = [sys.executable, "-m", "posttrain", "run", job, "how=sleep", "--out", "out"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=interruptible
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=before
     ) as running:
         assert running.stdout is not None and running.stderr is not None
         assert running.stdout.readline() == "sleeping\n"

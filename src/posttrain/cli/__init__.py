@@ -9,6 +9,15 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from types import FrameType
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Ends a run as Ctrl-C does, also one that was started in the background and so ignores Ctrl-C itself."""
+    if callable(signal.getsignal(signal.SIGINT)):
+        signal.raise_signal(signal.SIGINT)
+    else:
+        raise KeyboardInterrupt
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -17,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     before = signal.getsignal(signal.SIGTERM)
     if threading.current_thread() is threading.main_thread():  # a polite kill ends a run as Ctrl-C does, with its resume line
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        signal.signal(signal.SIGTERM, _end)
     try:
         sys.exit(guarded(list(sys.argv[1:] if argv is None else argv)))
     finally:
