@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +34,7 @@ def write(target: str | Path, fill: Callable[[Path], None]) -> Path:
         fill(partial)
         files = sorted(p for p in partial.rglob("*") if p.is_file())
         manifest = {str(p.relative_to(partial)): {"sha256": _checksum(p), "bytes": p.stat().st_size} for p in files}
-        (partial / MANIFEST).write_text(json.dumps({"written": time.time(), "files": manifest}, indent=1) + "\n")
+        (partial / MANIFEST).write_text(json.dumps({"files": manifest}, indent=1) + "\n")
         mode = (partial / MANIFEST).stat().st_mode & 0o777  # what the user's umask gives; safetensors' own is for one user only
         for path in files:
             path.chmod(mode)
@@ -87,38 +86,6 @@ def require_whole(directory: str | Path) -> Path:
     if found:
         raise UsageError(f"the checkpoint is damaged: {found}; go back to an earlier one")
     return Path(directory)
-
-
-def latest_valid(directory: str | Path, say: Callable[[str], None] = lambda _: None) -> Path | None:
-    """The checkpoint under ``directory`` written last that is whole, None if there is none; ``say`` hears of those skipped."""
-    for path in reversed(_by_age(directory)):
-        found = problem(path)
-        if not found:
-            return path
-        say(f"skipped a damaged checkpoint: {found}")
-    return None
-
-
-def prune(directory: str | Path, keep: int) -> list[Path]:
-    """Removes all but the ``keep`` checkpoints written last and returns what it removed; what is no checkpoint stays."""
-    if keep < 1:
-        raise UsageError(f"keep is {keep}; at least the last checkpoint must stay")
-    gone = [path for path in _by_age(directory) if (path / MANIFEST).exists()][:-keep]
-    for path in gone:
-        shutil.rmtree(path)
-    return gone
-
-
-def _by_age(directory: str | Path) -> list[Path]:
-    """Directories, oldest first by what their manifest says; those without a readable one come first, by name."""
-
-    def age(path: Path) -> tuple[float, str]:
-        try:
-            return float(json.loads((path / MANIFEST).read_text())["written"]), path.name
-        except (OSError, ValueError, KeyError, TypeError):
-            return 0.0, path.name
-
-    return sorted((p for p in Path(directory).glob("*") if p.is_dir() and not p.name.startswith(PARTIAL)), key=age)
 
 
 def _checksum(path: Path) -> str:
