@@ -35,7 +35,8 @@ async def control(run: RunDir, progress: Progress) -> dict[str, Any]:
     environments = recipe.training_environments()
     everywhere = (*environments, *recipe.transfer)
     budget = sum(row["cpu_seconds"] for row in run.metrics("rlvr"))
-    oracle = [replace(t, advantage=1.0) for t in run.trajectories("warm_up") if t.metadata.get("source") == "oracle"]
+    warmed = {t.id: replace(t, advantage=1.0) for t in run.trajectories("warm_up") if t.metadata.get("source") == "oracle"}
+    oracle = list(warmed.values())  # each once, however many epochs it was seen
     tasks = {e.name: held_out_tasks(e, recipe.eval_tasks) for e in everywhere}
     warm = next(c["checkpoint"] for c in run.commits() if c["stage"] == "warm_up")
     async with open_live(recipe.model, recipe.engine, recipe.train, precision=recipe.precision, device=recipe.device) as live:

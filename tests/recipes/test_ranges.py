@@ -24,6 +24,7 @@ BAD = [
     ("rlvr", "threads=-4"),
     ("rlvr", "seed=-1"),
     ("rlvr", "warm_up.steps=-1"),
+    ("rlvr", "warm_up.epochs=0"),
     ("rlvr", "warm_up.rows_per_step=0"),
     ("rlvr", "warm_up.rejection_samples=0"),
     ("evaluate", "samples=0"),

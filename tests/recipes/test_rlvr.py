@@ -259,3 +259,15 @@ def test_a_disk_that_fills_up_at_the_report_can_be_resumed(
     posttrain.resume(tmp_path / "run", progress=Progress(quiet=True))
     assert RunDir.open(tmp_path / "run").status == "finished"
     assert "finished" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_warm_up_epochs_see_the_same_oracle_rows_again(tiny_model: Path, tmp_path: Path) -> None:
+    warm_up = {"steps": 2, "epochs": 3, "rows_per_step": 4, "rejection_steps": 0}
+    start(tmp_path / "run", job(tiny_model, steps=0, few_shot=0, eval_tasks=4, warm_up=warm_up))
+    run = RunDir.open(tmp_path / "run")
+    seen: dict[int, list[str]] = {}
+    for _, step, row in run.trajectory_rows("warm_up"):
+        seen.setdefault(step, []).append(row.id)
+    assert sorted(seen) == list(range(6))
+    assert seen[0] == seen[2] == seen[4] and seen[1] == seen[3] == seen[5]
+    assert len({i for ids in seen.values() for i in ids}) == 8

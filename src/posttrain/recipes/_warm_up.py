@@ -1,7 +1,8 @@
 """The SFT warm-up of a recipe: worked reference trajectories, then rejection sampling.
 
 Differs from the textbook in being short on purpose: a policy sharpened by long SFT leaves RLVR few groups in which some
-attempts pass and others fail. Quality over quantity: every row was judged right by the family's own verifier.
+attempts pass and others fail. Quality over quantity: few rows, each judged right by the family's own verifier, seen ``epochs``
+times.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class WarmUp:
-    """``steps`` steps on oracle rows, then ``rejection_steps`` on the policy's own verified answers.
+    """``epochs`` times ``steps`` steps on oracle rows, then ``rejection_steps`` on the policy's own verified answers.
 
     ``rows_per_step`` rows a step; at most ``steps * rows_per_step`` oracle rows are made, spread evenly over environments.
     ``rejection_tasks`` tasks get ``rejection_samples`` attempts each; one verified attempt a task is kept.
     """
 
     steps: int = 6
+    epochs: int = 1
     rows_per_step: int = 16
     lr: float = 5e-5
     rejection_steps: int = 1
@@ -46,7 +48,7 @@ class WarmUp:
     loss: Loss = field(default_factory=CrossEntropy, metadata={"kind": "losses"})
 
     def __post_init__(self) -> None:
-        require_at_least(self, steps=0, rows_per_step=1, lr=0, rejection_steps=0, rejection_tasks=0)
+        require_at_least(self, steps=0, epochs=1, rows_per_step=1, lr=0, rejection_steps=0, rejection_tasks=0)
         require_at_least(self, rejection_samples=1, temperature=0)
 
     async def train(
@@ -61,10 +63,11 @@ class WarmUp:
     ) -> int:
         """Runs the warm-up on ``live`` and returns its number of steps; the caller saves."""
         rows = await oracle_rows(live, environments, self.steps * self.rows_per_step)
-        progress.stage(stage, self.steps + self.rejection_steps)
-        steps = min(self.steps, -(-len(rows) // self.rows_per_step))
+        once = min(self.steps, -(-len(rows) // self.rows_per_step))
+        steps = once * self.epochs
+        progress.stage(stage, steps + self.rejection_steps)
         for step in range(steps):
-            at = step * self.rows_per_step  # rows take turns between environments, so each step sees all of them
+            at = step % once * self.rows_per_step  # rows take turns between environments, so each step sees all of them
             await self.step(live, rows[at : at + self.rows_per_step], run, progress, stage, step)
         if not self.rejection_steps:
             return steps
