@@ -452,6 +452,7 @@ TABLE: dict[type[Any], Line] = {
         watch_warm_up,
         {
             "steps": 2,
+            "epochs": 2,
             "rows_per_step": 3,
             "lr": 1e-3,
             "rejection_steps": 0,
