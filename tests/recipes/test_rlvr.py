@@ -20,6 +20,7 @@ from posttrain.dashboard.curves import PANELS
 from posttrain.dashboard.diagnose import diagnose
 from posttrain.errors import HostError, InvalidRun, UsageError
 from posttrain.progress import Progress
+from posttrain.recipes._warm_up import WarmUp
 from posttrain.store.run_dir import RunDir
 
 CLOCKS = ("time", "seconds", "second", "cpu")  # figures that depend on the clock
@@ -271,3 +272,4 @@ def test_warm_up_epochs_see_the_same_oracle_rows_again(tiny_model: Path, tmp_pat
     assert sorted(seen) == list(range(6))
     assert seen[0] == seen[2] == seen[4] and seen[1] == seen[3] == seen[5]
     assert len({i for ids in seen.values() for i in ids}) == 8
+    assert WarmUp(**warm_up).num_steps == 6  # what a preview predicts

@@ -51,6 +51,11 @@ class WarmUp:
         require_at_least(self, steps=0, epochs=1, rows_per_step=1, lr=0, rejection_steps=0, rejection_tasks=0)
         require_at_least(self, rejection_samples=1, temperature=0)
 
+    @property
+    def num_steps(self) -> int:
+        """Most optimiser steps that it can take."""
+        return self.steps * self.epochs + self.rejection_steps
+
     async def train(
         self,
         live: Live,

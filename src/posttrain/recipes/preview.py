@@ -80,7 +80,7 @@ def _predict(recipe: Rlvr, num_environments: int, rollout_seconds: float, train_
     attempts = recipe.tasks_per_step * recipe.group_size
     evaluation = rollout_seconds / attempts * recipe.eval_tasks * num_environments
     looks = 3 + (2.5 if recipe.few_shot else 0)  # a few-shot prompt is several times as long
-    seconds = looks * evaluation + (recipe.warm_up.steps + recipe.steps) * train_seconds + recipe.steps * rollout_seconds
+    seconds = looks * evaluation + (recipe.warm_up.num_steps + recipe.steps) * train_seconds + recipe.steps * rollout_seconds
     if recipe.minutes:
         seconds = min(seconds, recipe.minutes * 60)
     return {
