@@ -1,10 +1,17 @@
 """RLVR against more SFT: from a run's warm-up checkpoint, SFT goes on for as much process CPU time as RLVR took.
 
-    python -m benchmarks.control_arm RUN [--json]
+    python -m benchmarks.control_arm RUN [--arm fixed|iterated] [--json]
 
-The control arm trains on the warm-up's own oracle rows and, round after round, on fresh rejection-sampled answers (new tasks
-each time, the verified ones kept), at the warm-up's learning rate. Both arms are judged on the same held-out tasks. The ratio is
-RLVR's pass rate over the control's; the bar holds when the paired interval of the difference lies above 0.
+Rows are the warm-up's own oracle rows and rejection-sampled answers to new tasks (the shortest verified one of each), at the
+warm-up's learning rate. Two ways to sample them:
+
+* ``fixed``: once, from the warm-up checkpoint, for a third of the time; then epochs over all rows. Rejection-sampling
+  fine-tuning (2308.01825): supervised learning proper, as nothing is sampled from what it trains.
+* ``iterated``: before every pair of steps, from the policy as it is then. Expert iteration (1705.08439, 2312.06585): itself
+  reinforcement learning, without negatives; the strongest reading of "more SFT".
+
+Both arms are judged on the run's held-out tasks. The ratio is RLVR's pass rate over the control's; the bar holds when the
+paired interval of the difference lies above 0.
 """
 
 from __future__ import annotations
@@ -12,24 +19,96 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import time
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from posttrain import options
+from posttrain.envs._base import Environment
 from posttrain.evals.compare import compare
 from posttrain.evals.suite import evaluate, held_out_tasks
 from posttrain.progress import Progress
-from posttrain.recipes._live import open_live
+from posttrain.recipes._live import Live, open_live
 from posttrain.recipes.rlvr import Rlvr
 from posttrain.rollout.workers import rollout
 from posttrain.store.run_dir import RunDir
 from posttrain.train.publish import publish
-from posttrain.types import Sampling, Trajectory
+from posttrain.types import Sampling, Task, Trajectory
+
+ARMS = ("fixed", "iterated")
+SAMPLING_SHARE = 1 / 3  # of the budget, in the arm that samples once
 
 
-async def control(run: RunDir, progress: Progress) -> dict[str, Any]:
-    """Trains and evaluates the control arm of one finished run."""
+@dataclass
+class Control:
+    """The live control arm: where its tasks, its rows and its time stand."""
+
+    recipe: Rlvr
+    live: Live
+    environments: Sequence[Environment]
+    oracle: list[Trajectory]
+    budget: float
+    progress: Progress
+    rounds: int = 0
+    steps: int = 0
+    kept_rows: int = 0
+
+    def __post_init__(self) -> None:
+        self.streams: dict[str, Iterator[Task]] = {e.name: (t for t in e.tasks() if not t.held_out) for e in self.environments}
+        self.began = time.process_time()
+
+    def spent(self) -> float:
+        """Process CPU seconds so far."""
+        return time.process_time() - self.began
+
+    async def sample(self) -> list[Trajectory]:
+        """New tasks of every environment, several answers each: the shortest verified one a task, as SFT rows."""
+        warm_up, streams = self.recipe.warm_up, self.streams
+        share = -(-warm_up.rejection_tasks // len(self.environments))
+        requests = [(next(streams[e.name]), e, 1000 + self.rounds) for e in self.environments for _ in range(share)]
+        sampling = Sampling(temperature=warm_up.temperature, max_tokens=max(t.limits.max_tokens for t, _, _ in requests))
+        size, seed = warm_up.rejection_samples, self.recipe.seed
+        groups = await rollout(requests, self.live.engine, group_size=size, seed=seed, sampling=sampling)
+        kept = [row for group in groups for row in best(group.trajectories)]
+        self.rounds += 1
+        self.kept_rows += len(kept)
+        self.progress.update(min(round(self.spent()), round(self.budget)), kept=len(kept))
+        return kept
+
+    async def step(self, rows: Sequence[Trajectory]) -> None:
+        """One SFT step, where there are rows."""
+        if rows:
+            self.live.policy.step(rows, self.recipe.warm_up.loss, lr=self.recipe.warm_up.lr)
+            await publish(self.live.policy, self.live.engine)
+            self.steps += 1
+
+    async def fixed(self) -> None:
+        """Sample first, then epochs in random order."""
+        rows = list(self.oracle)
+        while self.spent() < self.budget * SAMPLING_SHARE:
+            rows += await self.sample()
+        rng, size, queue = random.Random(self.recipe.seed), 2 * self.recipe.warm_up.rows_per_step, []
+        while self.spent() < self.budget:
+            if len(queue) < size:
+                queue += rng.sample(rows, len(rows))
+            await self.step(queue[:size])
+            queue = queue[size:]
+            self.progress.update(min(round(self.spent()), round(self.budget)), steps=self.steps)
+
+    async def iterated(self) -> None:
+        """In turns: sample, one step on oracle rows, one on the answers kept."""
+        size = self.recipe.warm_up.rows_per_step
+        while self.spent() < self.budget:
+            at = self.rounds * size % len(self.oracle)
+            kept = await self.sample()
+            for rows in ((self.oracle + self.oracle)[at : at + size], kept):
+                await self.step(rows)
+
+
+async def control(run: RunDir, arm: str, progress: Progress) -> dict[str, Any]:
+    """Trains and evaluates one control arm of one finished run."""
     recipe = options.recipe(options.load(run.options), str(run.path))
     assert isinstance(recipe, Rlvr)
     environments = recipe.training_environments()
@@ -42,32 +121,16 @@ async def control(run: RunDir, progress: Progress) -> dict[str, Any]:
     async with open_live(recipe.model, recipe.engine, recipe.train, precision=recipe.precision, device=recipe.device) as live:
         live.policy.restore(run.checkpoints / warm)
         await publish(live.policy, live.engine)
-        streams = {e.name: (t for t in e.tasks() if not t.held_out) for e in environments}
-        began, rounds, steps, kept_rows = time.process_time(), 0, 0, 0
         progress.stage("control", round(budget))
-        while (spent := time.process_time() - began) < budget:
-            share = -(-recipe.warm_up.rejection_tasks // len(environments))
-            requests = [(next(streams[e.name]), e, 1000 + rounds) for e in environments for _ in range(share)]
-            most = max(task.limits.max_tokens for task, _, _ in requests)
-            sampling = Sampling(temperature=recipe.warm_up.temperature, max_tokens=most)
-            size = recipe.warm_up.rejection_samples
-            groups = await rollout(requests, live.engine, group_size=size, seed=recipe.seed, sampling=sampling)
-            kept = [row for g in groups for row in best(g.trajectories)]
-            at = rounds * recipe.warm_up.rows_per_step % len(oracle)
-            for rows in ((oracle + oracle)[at : at + recipe.warm_up.rows_per_step], kept):
-                if rows:
-                    live.policy.step(rows, recipe.warm_up.loss, lr=recipe.warm_up.lr)
-                    await publish(live.policy, live.engine)
-                    steps += 1
-            rounds, kept_rows = rounds + 1, kept_rows + len(kept)
-            progress.update(min(round(spent), round(budget)), kept=len(kept))
-        spent = time.process_time() - began
+        at = Control(recipe, live, environments, oracle, budget, progress)
+        await (at.fixed() if arm == "fixed" else at.iterated())
+        spent = at.spent()
         after = await evaluate(everywhere, live.engine, tasks=tasks, seed=recipe.seed)
     transfer = [e.name for e in recipe.transfer]
     figures = compare(after, list(run.trajectories("after_rl")), names=("control", "rlvr"), transfer=transfer, seed=recipe.seed)
     overall = figures["overall"]
     return {
-        "name": "control_arm",
+        "name": f"control_arm.{arm}",
         "ratio": overall["after"] / max(overall["before"], 1e-9),
         "bar": 1.0,
         "holds": overall["interval"][0] > 0,
@@ -75,10 +138,11 @@ async def control(run: RunDir, progress: Progress) -> dict[str, Any]:
         "rlvr": overall["after"],
         "difference": overall["difference"],
         "interval": overall["interval"],
+        "families": {name: [round(row["before"], 3), round(row["after"], 3)] for name, row in figures["families"].items()},
         "cpu_seconds": {"rlvr": budget, "control": spent},
-        "steps": steps,
+        "steps": at.steps,
         "oracle_rows": len(oracle),
-        "rejection_rows": kept_rows,
+        "rejection_rows": at.kept_rows,
         "seed": recipe.seed,
     }
 
@@ -93,10 +157,11 @@ def main() -> None:
     """Prints one JSON object, or its lines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run")
+    parser.add_argument("--arm", choices=ARMS, default="iterated")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     with Progress() as progress:
-        figures = asyncio.run(control(RunDir.open(given.run), progress))
+        figures = asyncio.run(control(RunDir.open(given.run), given.arm, progress))
     print(json.dumps(figures) if given.json else "\n".join(f"{k}: {v}" for k, v in figures.items()))
 
 

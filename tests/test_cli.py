@@ -121,6 +121,9 @@ def test_print_is_the_file_itself_or_the_resolved_table(job: str, tmp_path: Path
     assert call("run", job, "--print", "how=other", "--seed", "9") == 0
     printed = capsys.readouterr().out
     assert 'how = "other"' in printed and "seed = 9" in printed
+    assert call("run", job, "--print", "--json", "how=other", "--seed", "9") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["how"] == "other" and told["seed"] == 9
     assert not (tmp_path / "runs").exists()
 
 

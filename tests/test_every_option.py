@@ -46,7 +46,7 @@ from posttrain.types import Group, Key, Message, Sampling, Task, Trajectory, Tur
 from posttrain.verifiers.exact import Exact
 from posttrain.verifiers.number import Number
 
-CLOCKS = ("time", "timings", "second", "cpu")  # figures that depend on the clock
+CLOCKS = ("time", "timings", "second", "cpu", "memory")  # figures that depend on the machine
 
 
 @dataclass

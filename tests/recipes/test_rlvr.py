@@ -21,9 +21,10 @@ from posttrain.dashboard.diagnose import diagnose
 from posttrain.errors import HostError, InvalidRun, UsageError
 from posttrain.progress import Progress
 from posttrain.recipes._warm_up import WarmUp
+from posttrain.recipes.rlvr import Rlvr
 from posttrain.store.run_dir import RunDir
 
-CLOCKS = ("time", "seconds", "second", "cpu")  # figures that depend on the clock
+CLOCKS = ("time", "seconds", "second", "cpu", "memory")  # figures that depend on the machine
 
 
 @pytest.fixture
@@ -81,6 +82,7 @@ def test_a_run_leaves_everything_behind(tiny_model: Path, tmp_path: Path) -> Non
     assert (tmp_path / "run" / "report.html").stat().st_size > 10_000
     assert result["transfer"]["num_families"] == 1
     assert result["overall"]["num_families"] == 2
+    assert all(row["peak_memory_bytes"] > 1e8 and row["cpu_seconds"] > 0 for row in run.metrics())
 
 
 def test_own_rows_with_an_own_reward_train_and_every_sample_can_be_looked_at(
@@ -273,3 +275,8 @@ def test_warm_up_epochs_see_the_same_oracle_rows_again(tiny_model: Path, tmp_pat
     assert seen[0] == seen[2] == seen[4] and seen[1] == seen[3] == seen[5]
     assert len({i for ids in seen.values() for i in ids}) == 8
     assert WarmUp(**warm_up).num_steps == 6  # what a preview predicts
+
+
+@pytest.mark.parametrize(("minutes", "epochs"), [(0, 4), (1, 1), (3, 1), (8, 2), (11, 3), (60, 4)])
+def test_a_small_budget_warms_up_for_fewer_epochs(minutes: float, epochs: int) -> None:
+    assert Rlvr(minutes=minutes, warm_up=WarmUp(epochs=4)).warm_up_that_fits() == WarmUp(epochs=epochs)

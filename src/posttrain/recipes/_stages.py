@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,6 +12,7 @@ from posttrain.dashboard.report import write_report
 from posttrain.errors import InvalidRun
 from posttrain.evals.compare import table, table_text
 from posttrain.evals.suite import evaluate
+from posttrain.recipes._usage import peak_memory, used
 from posttrain.train.checkpoint import problem
 from posttrain.train.publish import publish
 from posttrain.types import Group, Task, Trajectory
@@ -66,7 +65,7 @@ async def evaluation(
     passed = sum(1 for t in trajectories if t.verdict is not None and t.verdict.status == "ok")
     figures = {"pass_rate": passed / max(len(trajectories), 1), "seconds": time.monotonic() - began}
     run.write_trajectories(stage, 0, trajectories)
-    run.write_metrics(stage, 0, {**figures, "cpu_seconds": time.process_time() - cpu})
+    run.write_metrics(stage, 0, {**figures, **used(cpu)})
     run.commit(stage, 0, result=figures)
     progress.log(f"{stage}: {passed} of {len(trajectories)} passed ({figures['pass_rate']:.3f})")
     return trajectories
@@ -152,12 +151,6 @@ def finish(
     write_report(run, run.path / "report.html")  # before the status: a full disk here can still be resumed
     run.set_status("finished")
     return results
-
-
-def peak_memory() -> int:
-    """Largest resident memory of this process so far, in bytes."""
-    scale = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
 
 
 def group_figures(groups: Sequence[Group]) -> dict[str, float]:

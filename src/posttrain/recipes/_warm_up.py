@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from posttrain.losses._base import Loss
 from posttrain.losses.cross_entropy import CrossEntropy
 from posttrain.recipes._ranges import require_at_least
+from posttrain.recipes._usage import used
 from posttrain.rollout.scripted import rows_of_oracles
 from posttrain.rollout.workers import rollout
 from posttrain.train.publish import publish
@@ -89,9 +90,7 @@ class WarmUp:
         await publish(live.policy, live.engine)
         seconds = time.monotonic() - began
         run.write_trajectories(stage, step, result.trajectories)
-        run.write_metrics(
-            stage, step, {**result.metrics, "rows": len(rows), "train_seconds": seconds, "cpu_seconds": time.process_time() - cpu}
-        )
+        run.write_metrics(stage, step, {**result.metrics, "rows": len(rows), "train_seconds": seconds, **used(cpu)})
         progress.update(step + 1, loss=result.metrics["loss"], tokens_per_second=result.metrics["num_tokens_trained"] / seconds)
 
     async def rejection_rows(
@@ -115,6 +114,7 @@ class WarmUp:
             seed=seed,
             sampling=Sampling(temperature=self.temperature, max_tokens=max(task.limits.max_tokens for task, _, _ in requests)),
             events=partial(run.write_event, stage=stage, step=step),
+            expected=(live.policy.version, live.policy.weights_hash()),
         )
         kept = []
         for group in groups:

@@ -11,7 +11,8 @@ from posttrain import options
 from posttrain.errors import UsageError
 from posttrain.progress import Progress
 from posttrain.recipes._live import open_live
-from posttrain.recipes._stages import group_figures, peak_memory
+from posttrain.recipes._stages import group_figures
+from posttrain.recipes._usage import peak_memory
 from posttrain.recipes._warm_up import oracle_rows
 from posttrain.recipes.rlvr import Rlvr
 from posttrain.rollout.scripted import check_environments
@@ -29,7 +30,9 @@ def main(source: str, *, overrides: Sequence[str] = (), progress: Progress | Non
     table = options.load(source, overrides, **kw)
     recipe = options.recipe(table, source)
     if not isinstance(recipe, Rlvr):
-        raise UsageError(f"preview shows rollouts, and {source} is a {type(recipe).__name__.lower()} recipe; preview an rlvr one")
+        raise UsageError(
+            f"preview shows the rollouts of an rlvr recipe; {source} is {type(recipe).__name__.lower()!r}: run it instead"
+        )
     return asyncio.run(_preview(recipe, progress or Progress(quiet=True)))
 
 
@@ -80,7 +83,8 @@ def _predict(recipe: Rlvr, num_environments: int, rollout_seconds: float, train_
     attempts = recipe.tasks_per_step * recipe.group_size
     evaluation = rollout_seconds / attempts * recipe.eval_tasks * num_environments
     looks = 3 + (2.5 if recipe.few_shot else 0)  # a few-shot prompt is several times as long
-    seconds = looks * evaluation + (recipe.warm_up.num_steps + recipe.steps) * train_seconds + recipe.steps * rollout_seconds
+    steps = recipe.warm_up_that_fits().num_steps + recipe.steps
+    seconds = looks * evaluation + steps * train_seconds + recipe.steps * rollout_seconds
     if recipe.minutes:
         seconds = min(seconds, recipe.minutes * 60)
     return {

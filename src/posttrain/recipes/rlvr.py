@@ -29,6 +29,7 @@ from posttrain.pools.hard_mining import HardMining
 from posttrain.recipes._live import Live, Precision, open_live
 from posttrain.recipes._ranges import require_at_least
 from posttrain.recipes._stages import CALIBRATION, Clock, evaluation, finish, go_back, group_figures, save_point
+from posttrain.recipes._usage import used
 from posttrain.recipes._warm_up import WarmUp
 from posttrain.rollout.scripted import check_environments
 from posttrain.rollout.workers import rollout
@@ -49,7 +50,7 @@ class Rlvr:
     ``environments`` train; ``transfer`` are held out whole and only evaluated. ``data`` adds a file of your own rows, judged
     by ``reward`` (a Python file with ``def reward(trajectory) -> float``) or as ``rows`` says. ``minutes`` > 0 turns a time
     budget into a number of RLVR steps, once, after the first few; ``steps`` is the most there can be. Small budgets also
-    evaluate on fewer tasks.
+    evaluate on fewer tasks and warm up for fewer epochs.
     """
 
     model: str = "smollm2-135m-instruct"
@@ -108,7 +109,7 @@ class Rlvr:
                 stages["few_shot"] = await look("few_shot", tasks=shown)
             if self.warm_up.steps + self.warm_up.rejection_steps:
                 if not stage:
-                    taken = await self.warm_up.train(live, environments, run, progress, seed=self.seed)
+                    taken = await self.warm_up_that_fits().train(live, environments, run, progress, seed=self.seed)
                     save_point(run, "warm_up", max(taken - 1, 0), live, pool, {"steps": taken}, clock)
                 stages["after_sft"] = await look("after_sft", tasks=tasks)
             await self.learn(live, environments, pool, run, progress, clock, step + 1 if stage == "rlvr" else 0)
@@ -158,7 +159,7 @@ class Rlvr:
                 "train_seconds": began + seconds - rolled,
                 "step_seconds": seconds,
                 "tokens_per_second": figures["sampled_tokens"] / (rolled - began),
-                "cpu_seconds": time.process_time() - cpu,
+                **used(cpu),
             }
             run.write_metrics("rlvr", step, figures)
             step += 1
@@ -175,6 +176,11 @@ class Rlvr:
     def num_eval_tasks(self) -> int:
         """``eval_tasks``, or fewer (down to 8) where ``minutes`` leaves less than 16 s for each."""
         return min(self.eval_tasks, max(8, round(self.minutes * 60 / 16))) if self.minutes else self.eval_tasks
+
+    def warm_up_that_fits(self) -> WarmUp:
+        """``warm_up``, its rows seen fewer times (but once) where ``minutes`` leaves less than three for each time."""
+        epochs = max(1, min(self.warm_up.epochs, int(self.minutes / 3))) if self.minutes else self.warm_up.epochs
+        return replace(self.warm_up, epochs=epochs)
 
     def training_environments(self) -> tuple[Environment, ...]:
         """The environments that train, your own rows among them. Raises ``UsageError`` when there is none."""
