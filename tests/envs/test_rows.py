@@ -108,6 +108,8 @@ def test_one_judge_exactly(tmp_path: Path, reward: Path) -> None:
     path = write(tmp_path / "a.jsonl", {"prompt": "x", "answer": "1"})
     with pytest.raises(UsageError, match="has no judge"):
         list(Rows(data=path).tasks())
+    with pytest.raises(UsageError, match="give data=ROWS"):
+        list(Rows().tasks())
     with pytest.raises(UsageError, match="not by both"):
         Rows(data=path, reward=reward, verifier=Exact())
     with pytest.raises(UsageError, match="there is no file"):

@@ -165,7 +165,8 @@ def test_devices(tiny_model: Path) -> None:
         ("~/nothing-at-all", "no model at"),
         ("/nothing/at/all", "no model at"),
         ("two words", "no model at"),
-        ("", "not a model"),
+        ("", "name a built-in model"),
+        (" ", "name a built-in model"),
     ],
 )
 def test_names_of_nothing(name: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

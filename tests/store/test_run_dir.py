@@ -222,6 +222,9 @@ def test_wrong_directories_are_named(tmp_path: Path) -> None:
         pass
     with pytest.raises(UsageError, match="already holds a run"):
         RunDir.create(tmp_path / "r", {})
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match="is a file"):
+        RunDir.create(tmp_path / "file", {})
     with pytest.raises(UsageError, match="write=True"):
         RunDir.open(tmp_path / "r").write_metrics("rl", 0, {})
     with pytest.raises(ValueError, match="stage"):

@@ -88,6 +88,8 @@ class Rows(Environment):
 
     @cached_property
     def _read(self) -> tuple[list[Task], list[str]]:
+        if self.data == Path():
+            raise UsageError("rows are read from a file of yours: give data=ROWS.jsonl, and reward=REWARD.py or verifier=NAME")
         if self.verifier is None:
             raise UsageError(
                 f"{self.data} has no judge: give reward = \"reward.py\" with 'def reward(trajectory) -> float', "

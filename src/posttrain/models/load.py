@@ -27,6 +27,10 @@ def resolve(name: str | Path) -> Path:
     not on this machine.
     """
     text = str(name)
+    if not text.strip():
+        raise UsageError(
+            f"model is {text!r}; name a built-in model ({', '.join(BUILT_IN)}), a directory, a .gguf file or a hub id"
+        )
     if text in BUILT_IN:
         return built_in_dir(BUILT_IN[text])
     path = Path(text).expanduser()

@@ -56,6 +56,8 @@ class RunDir:
             raise UsageError(
                 f"{path} already holds a run; go on with it by 'posttrain resume {path}', or choose another directory with --out"
             )
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{path} is a file, and a run is a directory; choose another place with --out")
         run = cls(path, writable=True)
         _make(path)
         run._lock.acquire()
