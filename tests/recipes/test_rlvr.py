@@ -20,6 +20,7 @@ from posttrain.dashboard.curves import PANELS
 from posttrain.dashboard.diagnose import diagnose
 from posttrain.errors import HostError, InvalidRun, UsageError
 from posttrain.progress import Progress
+from posttrain.recipes._stages import Clock
 from posttrain.recipes._warm_up import WarmUp
 from posttrain.recipes.rlvr import Rlvr
 from posttrain.store.run_dir import RunDir
@@ -185,6 +186,17 @@ def test_minutes_become_a_number_of_steps_once(tiny_model: Path, tmp_path: Path)
     start(tmp_path / "run", job(tiny_model, minutes=0.01, steps=50))
     run = RunDir.open(tmp_path / "run")
     assert run.info["rlvr_steps"] == 3 == len(run.metrics("rlvr"))
+
+
+@pytest.mark.parametrize(
+    ("done", "seconds", "most", "fit"), [(3, 1.0, 99, 43), (10, 1.0, 99, 50), (10, 4.0, 99, 20), (10, 1.0, 15, 15)]
+)
+def test_a_budget_is_fitted_to_the_latest_steps(tmp_path: Path, done: int, seconds: float, most: int, fit: int) -> None:
+    """51 s less 8 for the ending; the first three say what a step would take were 0.6 of its groups mixed."""
+    with RunDir.create(tmp_path / "run", {}) as run:
+        for step in range(done):
+            run.write_metrics("rlvr", step, {"rollout_seconds": seconds / 2, "train_seconds": seconds / 2, "mixed_groups": 0.6})
+        assert Clock(run).steps_that_fit(51 / 60, most) == fit
 
 
 def command(path: Path, table: Path, *, resume: bool) -> list[str]:

@@ -18,6 +18,7 @@ from posttrain.train.publish import publish
 from posttrain.types import Group, Task, Trajectory
 
 CALIBRATION = 3  # RLVR steps that are timed before the rest of a time budget is turned into a number of steps
+RECENT = 10  # steps that are looked at when that number is corrected, at every checkpoint
 MIXED = 0.6  # share of mixed groups that is expected at most
 ENDING = 8.0  # seconds for export and report
 
@@ -120,19 +121,21 @@ class Clock:
         return self.earlier + time.monotonic() - self.began
 
     def steps_that_fit(self, minutes: float, most: int) -> int:
-        """All RLVR steps that the budget allows, by what the first ``CALIBRATION`` of them took; at least those.
+        """All RLVR steps that the budget allows, by what the latest of them took; at least those that were done.
 
-        A step takes longer once more groups are mixed, since only those train: its training time is scaled to ``MIXED``.
-        The last evaluation, the checkpoints and the export are left room.
+        A step takes longer once more groups are mixed, since only those train: the training time of the first few is scaled
+        to ``MIXED``. The last evaluation, the checkpoints and the export are left room.
         """
         rows = self.run.metrics()
-        first = [row for row in rows if row["stage"] == "rlvr"][:CALIBRATION]
-        rollout = sum(row["rollout_seconds"] for row in first) / len(first)
-        training = sum(row["train_seconds"] for row in first) / max(sum(row["mixed_groups"] for row in first), 0.1)
+        done = [row for row in rows if row["stage"] == "rlvr"]
+        recent = done[-RECENT:]
+        rollout, training = (sum(row[f"{part}_seconds"] for row in recent) / len(recent) for part in ("rollout", "train"))
+        if len(done) <= CALIBRATION:
+            training *= MIXED / max(sum(row["mixed_groups"] for row in recent) / len(recent), 0.1 / CALIBRATION)
         saving = self.run.info.get("save_seconds", 0.0)
         looks = [row["seconds"] for row in rows if row["stage"] in ("before", "after_sft")]
         left = minutes * 60 - self.seconds - max(looks, default=0.0) - 3 * saving - ENDING
-        return max(len(first), min(most, len(first) + int(left / (1.05 * (rollout + MIXED * training)))))
+        return max(len(done), min(most, len(done) + int(left / (1.05 * (rollout + training)))))
 
 
 def finish(

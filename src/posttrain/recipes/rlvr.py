@@ -49,8 +49,8 @@ class Rlvr:
 
     ``environments`` train; ``transfer`` are held out whole and only evaluated. ``data`` adds a file of your own rows, judged
     by ``reward`` (a Python file with ``def reward(trajectory) -> float``) or as ``rows`` says. ``minutes`` > 0 turns a time
-    budget into a number of RLVR steps, once, after the first few; ``steps`` is the most there can be. Small budgets also
-    evaluate on fewer tasks and warm up for fewer epochs.
+    budget into a number of RLVR steps, after the first few and again at checkpoints; ``steps`` is the most there can be. Small
+    budgets also evaluate on fewer tasks and warm up for fewer epochs.
     """
 
     model: str = "smollm2-135m-instruct"
@@ -163,14 +163,15 @@ class Rlvr:
             }
             run.write_metrics("rlvr", step, figures)
             step += 1
-            if self.minutes and step == CALIBRATION and "rlvr_steps" not in run.info:
+            saving = step % self.checkpoint_every == 0
+            if self.minutes and (step == CALIBRATION or (saving and step < steps)):
                 steps = clock.steps_that_fit(self.minutes, self.steps)
                 run.note(rlvr_steps=steps)
                 progress.stage("rlvr", steps)
             progress.update(
                 step, reward=figures["reward"], mixed=figures["mixed_groups"], tokens_per_second=figures["tokens_per_second"]
             )
-            if step == steps or step % self.checkpoint_every == 0:
+            if step == steps or saving:
                 save_point(run, "rlvr", step - 1, live, pool, {"steps": steps} if step == steps else None, clock)
 
     def num_eval_tasks(self) -> int:
