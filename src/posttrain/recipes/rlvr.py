@@ -164,7 +164,7 @@ class Rlvr:
             run.write_metrics("rlvr", step, figures)
             step += 1
             saving = step % self.checkpoint_every == 0
-            if self.minutes and (step == CALIBRATION or (saving and step < steps)):
+            if self.minutes and (step == CALIBRATION or (saving and CALIBRATION < step < steps)):
                 steps = clock.steps_that_fit(self.minutes, self.steps)
                 run.note(rlvr_steps=steps)
                 progress.stage("rlvr", steps)
