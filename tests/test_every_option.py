@@ -368,7 +368,7 @@ TABLE: dict[type[Any], Line] = {
     Uniform: Line(watch_pool, {}),
     HardMining: Line(
         watch_pool,
-        {"fresh": 0.2, "mixed": 3.0, "failed": 0.9, "solved": 0.3, "rate": 0.1, "neighbours": 0, "max_tasks": 10, "even": 0.2},
+        {"fresh": 0.2, "mixed": 3.0, "failed": 0.9, "solved": 0.3, "rate": 0.1, "neighbours": 0, "max_tasks": 10},
     ),
     Native: Line(
         watch_engine,

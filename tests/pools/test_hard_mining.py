@@ -99,19 +99,6 @@ def test_environments_are_balanced_whatever_they_show(toy: SimpleNamespace) -> N
     assert set(Counter(t.environment for t, _ in drawn).values()) <= {116, 117}
 
 
-def test_draws_go_where_groups_are_mixed_as_far_as_even_allows(toy: SimpleNamespace) -> None:
-    """One environment always mixed, one never: a quarter of 600 draws in turn, the rest to the mixed one."""
-    pool = HardMining(even=0.25).open([toy.Numbers("toy/mixed"), toy.Numbers("toy/solved"), toy.Numbers("toy/failed")], 0)
-    drawn = []
-    for _ in range(100):
-        step = pool.next(6)
-        drawn += step
-        for task, _ in step:
-            pool.observe(toy.group(task, {"toy/mixed": 4, "toy/solved": 8, "toy/failed": 0}[task.environment]))
-    late = Counter(t.environment for t, _ in drawn[300:])
-    assert abs(late["toy/mixed"] - 250) <= 4 and abs(late["toy/solved"] - 25) <= 3 and abs(late["toy/failed"] - 25) <= 3
-
-
 def test_one_step_repeats_a_task_only_where_it_must(toy: SimpleNamespace) -> None:
     pool = HardMining().open([toy.Numbers("toy/a", 6, repeats=True)], 0)
     train = {t.prompt_hash for t in toy.Numbers("toy/a", 6, repeats=True).tasks() if not t.held_out}
@@ -120,7 +107,7 @@ def test_one_step_repeats_a_task_only_where_it_must(toy: SimpleNamespace) -> Non
     assert len(pool.next(2 * len(train))) == 2 * len(train)
 
 
-@pytest.mark.parametrize("options", [{}, {"max_tasks": 15}, {"fresh": 0.1, "neighbours": 5, "max_tasks": 30}, {"even": 0.3}])
+@pytest.mark.parametrize("options", [{}, {"max_tasks": 15}, {"fresh": 0.1, "neighbours": 5, "max_tasks": 30}])
 def test_a_restored_pool_goes_on_the_same(toy: SimpleNamespace, options: dict[str, Any]) -> None:
     def fresh() -> OpenHardMining:
         return HardMining(**options).open([toy.Numbers("toy/a"), toy.Numbers("toy/b", 40, repeats=True)], 3)
@@ -145,7 +132,7 @@ def test_the_seed_decides(toy: SimpleNamespace) -> None:
 
 
 def test_options_that_cannot_be_are_refused(toy: SimpleNamespace) -> None:
-    for bad in ({"fresh": 1.5}, {"solved": 0.0}, {"rate": 0.0}, {"neighbours": -1}, {"solved": 0.9}, {"even": 0.0}):
+    for bad in ({"fresh": 1.5}, {"solved": 0.0}, {"rate": 0.0}, {"neighbours": -1}, {"solved": 0.9}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             HardMining(**bad)
     with pytest.raises(UsageError, match="no task to train on"):
@@ -155,21 +142,12 @@ def test_options_that_cannot_be_are_refused(toy: SimpleNamespace) -> None:
         HardMining().open([toy.Numbers("toy/b")], 0).restore(state)
 
 
-@pytest.mark.parametrize("option", ["fresh", "mixed", "failed", "solved", "rate", "neighbours", "max_tasks", "even"])
+@pytest.mark.parametrize("option", ["fresh", "mixed", "failed", "solved", "rate", "neighbours", "max_tasks"])
 def test_every_option_changes_the_draws(toy: SimpleNamespace, option: str) -> None:
-    other = {
-        "fresh": 0.2,
-        "mixed": 3.0,
-        "failed": 0.9,
-        "solved": 0.3,
-        "rate": 0.1,
-        "neighbours": 0,
-        "max_tasks": 10,
-        "even": 0.2,
-    }[option]
+    other = {"fresh": 0.2, "mixed": 3.0, "failed": 0.9, "solved": 0.3, "rate": 0.1, "neighbours": 0, "max_tasks": 10}[option]
 
     def run(**options: Any) -> list[str]:
-        pool = HardMining(**options).open([toy.Numbers("toy/a"), toy.Numbers("toy/b")], 0)
+        pool = HardMining(**options).open([toy.Numbers()], 0)
         out = []
         for step in range(30):
             for task, _ in pool.next(8):

@@ -18,7 +18,6 @@ from posttrain.pools._stream import Stream, empty
 from posttrain.types import Group, Task
 
 WAITING = 4  # hard tasks whose neighbours may wait for their first draw, an environment; more would crowd out what returns
-LATELY = 0.1  # how fast an environment's share of mixed groups follows: the last ten or so count
 DEPTH = 3  # neighbours of neighbours of neighbours: further ones have little to do with the task that was hard
 
 
@@ -28,8 +27,7 @@ class HardMining:
 
     ``mixed``, ``failed`` and ``solved`` weigh a task whose groups are mixed, all failed, all solved; ``rate`` is how fast the
     estimates follow (1: only the last group counts). A hard task brings ``neighbours`` new tasks like it, once; at most
-    ``max_tasks`` an environment are kept. Environments take turns with the share ``even`` of all draws, so each gets that many
-    alike; the rest go to environments in proportion to how many of their groups were mixed lately.
+    ``max_tasks`` an environment are kept. Environments take turns, so each gets the same number of draws.
     """
 
     fresh: float = 0.5
@@ -39,14 +37,10 @@ class HardMining:
     rate: float = 0.5
     neighbours: int = 2
     max_tasks: int = 2000
-    even: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.fresh <= 1 or not 0 < self.rate <= 1 or not 0 < self.even <= 1:
-            raise ValueError(
-                "fresh is a share in [0, 1], rate and even are in (0, 1]; "
-                f"got fresh={self.fresh}, rate={self.rate}, even={self.even}"
-            )
+        if not 0 <= self.fresh <= 1 or not 0 < self.rate <= 1:
+            raise ValueError(f"fresh is a share in [0, 1] and rate one in (0, 1]; got fresh={self.fresh}, rate={self.rate}")
         if not 0 < self.solved <= min(self.mixed, self.failed):
             raise ValueError(
                 f"solved={self.solved} must be above 0 (solved tasks never vanish) and at most "
@@ -82,8 +76,6 @@ class Place:
     stream: Stream
     known: dict[str, Known] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)  # prompt hashes of tasks that made room
-    mixed: float = 0.5  # running share of mixed groups among its latest
-    credit: float = 0.0  # draws that it is owed
 
 
 class OpenHardMining(OpenPool):
@@ -105,25 +97,13 @@ class OpenHardMining(OpenPool):
         out: list[tuple[Task, int]] = []
         taken: set[str] = set()
         for _ in range(n):
-            known = self._draw(self._turn(), taken)
+            known = self._draw(self.places[self.draws % len(self.places)], taken)
             taken.add(known.task.id)
             out.append((known.task, known.visits))
             known.visits += 1
             known.in_flight += 1
             self.draws += 1
         return out
-
-    def _turn(self) -> Place:
-        """The environment that is owed most: exact shares, in an order that depends on nothing but what was observed."""
-        num, even = len(self.places), self.options.even
-        if even == 1:
-            return self.places[self.draws % num]
-        total = sum(p.mixed for p in self.places)
-        for place in self.places:
-            place.credit += even / num + (1 - even) * (place.mixed / total if total else 1 / num)
-        chosen = max(self.places, key=lambda p: p.credit)
-        chosen.credit -= 1
-        return chosen
 
     def weight(self, known: Known) -> float:
         """How often a task returns: between ``solved`` and ``mixed``."""
@@ -140,7 +120,6 @@ class OpenHardMining(OpenPool):
         known.in_flight = max(0, known.in_flight - 1)
         if not group.trained:
             return
-        place.mixed += LATELY * (float(group.mixed) - place.mixed)
         passed = sum(t.verdict is not None and t.verdict.status == "ok" for t in group.trained) / len(group.trained)
         rate = self.options.rate if known.observed else 1.0
         known.pass_rate += rate * (passed - known.pass_rate)
@@ -198,8 +177,6 @@ class OpenHardMining(OpenPool):
                     "position": p.stream.position,
                     "exhausted": p.stream.exhausted,
                     "gone": list(p.gone),
-                    "mixed": p.mixed,
-                    "credit": p.credit,
                     "tasks": [
                         [k.task.id, list(k.origin), k.pass_rate, k.mixed, k.visits, k.observed, k.in_flight, k.has_neighbours]
                         for k in p.known.values()
@@ -221,7 +198,6 @@ class OpenHardMining(OpenPool):
             fresh = place.stream.advance(saved["position"])
             place.stream.exhausted, place.gone = saved["exhausted"], list(saved["gone"])
             place.stream.mark(place.gone)
-            place.mixed, place.credit = saved["mixed"], saved["credit"]
             for task_id, origin, *rest in saved["tasks"]:
                 task = self._made_again(place, fresh, origin)
                 if task is None or task.id != task_id:
