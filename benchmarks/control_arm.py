@@ -31,6 +31,7 @@ from posttrain.evals.compare import compare
 from posttrain.evals.suite import evaluate, held_out_tasks
 from posttrain.progress import Progress
 from posttrain.recipes._live import Live, open_live
+from posttrain.recipes._warm_up import verified_rows
 from posttrain.recipes.rlvr import Rlvr
 from posttrain.rollout.workers import rollout
 from posttrain.store.run_dir import RunDir
@@ -71,7 +72,7 @@ class Control:
         sampling = Sampling(temperature=warm_up.temperature, max_tokens=max(t.limits.max_tokens for t, _, _ in requests))
         size, seed = warm_up.rejection_samples, self.recipe.seed
         groups = await rollout(requests, self.live.engine, group_size=size, seed=seed, sampling=sampling)
-        kept = [row for group in groups for row in best(group.trajectories)]
+        kept = verified_rows(groups)
         self.rounds += 1
         self.kept_rows += len(kept)
         self.progress.update(min(round(self.spent()), round(self.budget)), kept=len(kept))
@@ -145,12 +146,6 @@ async def control(run: RunDir, arm: str, progress: Progress) -> dict[str, Any]:
         "rejection_rows": at.kept_rows,
         "seed": recipe.seed,
     }
-
-
-def best(attempts: tuple[Trajectory, ...]) -> list[Trajectory]:
-    """The shortest verified attempt of a group as an SFT row."""
-    good = [t for t in attempts if t.verdict is not None and t.verdict.status == "ok"]
-    return [replace(t, advantage=1.0, sampling=None) for t in sorted(good, key=lambda t: (t.num_sampled, t.attempt))[:1]]
 
 
 def main() -> None:

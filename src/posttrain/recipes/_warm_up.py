@@ -21,7 +21,7 @@ from posttrain.recipes._usage import used
 from posttrain.rollout.scripted import rows_of_oracles
 from posttrain.rollout.workers import rollout
 from posttrain.train.publish import publish
-from posttrain.types import Sampling, Task, Trajectory
+from posttrain.types import Group, Sampling, Task, Trajectory
 
 if TYPE_CHECKING:
     from posttrain.envs._base import Environment
@@ -116,15 +116,21 @@ class WarmUp:
             events=partial(run.write_event, stage=stage, step=step),
             expected=(live.policy.version, live.policy.weights_hash()),
         )
-        kept = []
-        for group in groups:
-            good = [t for t in group.trained if t.verdict is not None and t.verdict.status == "ok"]
-            if good:  # the shortest: least likely to be right by luck after a wrong step
-                best = min(good, key=lambda t: (t.num_sampled, t.attempt))
-                kept.append(replace(best, advantage=1.0, sampling=None))
+        kept = verified_rows(groups)
         run.write_event(kind="rejection_sampling", stage=stage, step=step, tasks=len(groups), kept=len(kept))
         progress.log(f"rejection sampling: kept {len(kept)} verified answers of {len(groups)} tasks")
         return kept
+
+
+def verified_rows(groups: Sequence[Group]) -> list[Trajectory]:
+    """The shortest verified attempt of each group as an SFT row: it is least likely to be right by luck after a wrong step."""
+    kept = []
+    for group in groups:
+        good = [t for t in group.trained if t.verdict is not None and t.verdict.status == "ok"]
+        if good:
+            best = min(good, key=lambda t: (t.num_sampled, t.attempt))
+            kept.append(replace(best, advantage=1.0, sampling=None))
+    return kept
 
 
 def training_tasks(environment: Environment, n: int, skip: int = 0) -> list[Task]:
