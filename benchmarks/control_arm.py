@@ -119,7 +119,10 @@ async def control(run: RunDir, arm: str, progress: Progress) -> dict[str, Any]:
     oracle = list(warmed.values())  # each once, however many epochs it was seen
     tasks = {e.name: held_out_tasks(e, recipe.eval_tasks) for e in everywhere}
     warm = next(c["checkpoint"] for c in run.commits() if c["stage"] == "warm_up")
-    async with open_live(recipe.model, recipe.engine, recipe.train, precision=recipe.precision, device=recipe.device) as live:
+    precision = run.info.get("precision", recipe.precision)  # as the run measured it: both arms compute alike
+    async with open_live(
+        recipe.model, recipe.engine, recipe.train, precision=precision, device=recipe.device, threads=recipe.threads
+    ) as live:
         live.policy.restore(run.checkpoints / warm)
         await publish(live.policy, live.engine)
         progress.stage("control", round(budget))

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from posttrain.cli.output import put, put_job, put_json
-from posttrain.options import load
 
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options over the recipe's, such as train.lr=1e-5.")
@@ -46,8 +45,13 @@ def run(
 ) -> None:
     """Runs a recipe: a shipped one by name, or a file of your own."""
     if print_it:
+        from posttrain.options import load
+
         given = [*(overrides or []), *_budget(minutes, seed)]
-        put_json(load(source, given)) if as_json else print(recipe_text(source, given), end="")
+        if as_json:
+            put_json(load(source, given))
+        else:
+            print(recipe_text(source, given), end="")
         return
     start(source, overrides, minutes=minutes, seed=seed, out=out, as_json=as_json)
 
@@ -123,7 +127,7 @@ def start(
 
 def recipe_text(source: str, overrides: list[str]) -> str:
     """The recipe's own text with its comments; resolved to one table where it extends another or has overrides."""
-    from posttrain.options import source_path, to_toml
+    from posttrain.options import load, source_path, to_toml
 
     if not overrides and not source.endswith(".py"):
         text = source_path(source).read_text(encoding="utf-8")
