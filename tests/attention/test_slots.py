@@ -92,6 +92,17 @@ def test_memory_grows_and_shrinks_without_losing_what_is_in_use() -> None:
         assert torch.equal(torch.stack(memory.values)[:, :2, :, :20], values)
 
 
+def test_a_longer_sequence_does_not_move_slots_that_nobody_uses() -> None:
+    memory = Memory(2, Shape(G, M, D, D), torch.float32, torch.device("cpu"))
+    memory.reserve(64, 40, 0)
+    assert memory.num_slots == 64
+    memory.reserve(4, 40, 2)
+    assert memory.num_slots == 64  # fits as it is: nothing moves
+    memory.reserve(4, 80, 2)
+    assert (memory.num_slots, memory.length) == (4, 96)
+    assert sum(buffer.numel() for buffer in memory._buffers) <= 2 * 2 * 64 * 64 * G * D * 5 // 4  # buffers serve again
+
+
 def test_a_span_comes_back_at_another_place() -> None:
     memory = Memory(2, Shape(G, M, D, D), torch.float32, torch.device("cpu"))
     memory.reserve(2, 64, 0)

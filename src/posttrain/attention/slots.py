@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 SHORT = 256  # up to this many tokens a bf16 prompt is attended to by plain matmuls, 1.3x faster than the fused kernel
 BAGGED_QUERIES = 8  # with more queries per key/value head than this, a matmul's packing pays
 SLACK = 0.75  # slots shrink when less than this share of their length is needed
+GROWTH = 4  # a new buffer leaves room to grow by one in so many; on a CPU, memory that nobody touched costs nothing
 
 
-def bucket(length: int) -> int:
-    """The slot length that serves ``length`` positions: at most an eighth more, in multiples of 32."""
-    step = max(32, (1 << (length - 1).bit_length()) // 16)
-    return -(-length // step) * step
+def bucket(needed: int, least: int = 32) -> int:
+    """The slot length that serves ``needed`` positions: at most an eighth more, in multiples of ``least``."""
+    step = max(least, (1 << (needed - 1).bit_length()) // 16)
+    return -(-needed // step) * step
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Memory:
     """The slots: for each layer keys ``[B, G, D, S]`` and values ``[B, G, S, E]``, as long as the longest sequence needs.
 
     A batched matmul copies whatever does not lie densely, so a step reads whole slots; a change of length moves the KV
-    instead, which is rare and cheap.
+    instead, layer by layer into the buffer that the layer before left: memory new from the system costs more than the move.
     """
 
     def __init__(self, num_layers: int, shape: Shape, dtype: torch.dtype, device: torch.device) -> None:
@@ -84,11 +85,18 @@ class Memory:
         self.num_slots = self.length = 0
         self.keys: list[Tensor] = [torch.empty(0)] * self.num_layers
         self.values: list[Tensor] = [torch.empty(0)] * self.num_layers
+        none = torch.empty(0, dtype=self.dtype, device=self.device)
+        self._buffers, self._spare = [none] * (2 * self.num_layers), none
 
-    def _moved(self, old: Tensor | None, shape: tuple[int, ...], kept: tuple[slice, ...]) -> Tensor:
-        """A tensor of the new shape with ``old[kept]`` in its place."""
+    def _moved(self, buffer: int, old: Tensor | None, shape: tuple[int, ...], kept: tuple[slice, ...]) -> Tensor:
+        """A tensor of the new shape with ``old[kept]`` in its place; ``old``'s buffer becomes the spare one."""
+        size = math.prod(shape)
+        if self._spare.numel() < size:
+            room = size // GROWTH if self.device.type == "cpu" else 0
+            self._spare = torch.empty(size + room, dtype=self.dtype, device=self.device)
+        self._buffers[buffer], self._spare = self._spare, self._buffers[buffer]
         # zeros elsewhere: masked positions meet a weight of 0, and 0 * nan would still be nan
-        new = torch.zeros(shape, dtype=self.dtype, device=self.device)
+        new = self._buffers[buffer][:size].view(shape).zero_()
         if old is not None:
             new[kept] = old[kept]
         return new
@@ -97,16 +105,16 @@ class Memory:
         """Room for so many slots of so many positions; the first ``in_use`` slots keep what lies in it."""
         if num_slots <= self.num_slots and SLACK * self.length <= length <= self.length:
             return
-        slots = self.num_slots if num_slots <= self.num_slots else 1 << max(num_slots - 1, 3).bit_length()
-        if (slots, bucket(length)) == (self.num_slots, self.length):
+        slots = bucket(num_slots, 4)  # no more than are asked for: a move pays for every slot, used or not
+        if slots <= self.num_slots and bucket(length) == self.length:
             return
         s, used, kept = self.shape, slice(in_use), slice(min(self.length, bucket(length)))
         self.num_slots, self.length = slots, bucket(length)
         keys = (slots, s.kv_heads, s.key_width, self.length), (used, slice(None), slice(None), kept)
         values = (slots, s.kv_heads, self.length, s.value_width), (used, slice(None), kept)
         for layer in range(self.num_layers):  # layer by layer, so that old and new never exist twice as a whole
-            self.keys[layer] = self._moved(self.keys[layer] if in_use else None, *keys)
-            self.values[layer] = self._moved(self.values[layer] if in_use else None, *values)
+            self.keys[layer] = self._moved(2 * layer, self.keys[layer] if in_use else None, *keys)
+            self.values[layer] = self._moved(2 * layer + 1, self.values[layer] if in_use else None, *values)
 
     def copy(self, source: int, target: int, num: int) -> None:
         """The first ``num`` positions of one slot into another."""
