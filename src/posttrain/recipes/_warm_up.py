@@ -8,6 +8,7 @@ times.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
     from posttrain.recipes._live import Live
     from posttrain.store.run_dir import RunDir
 
+REJECTION, ORACLES = 512, 768  # where in a stream their tasks begin
+
 
 @dataclass(frozen=True, kw_only=True)
 class WarmUp:
     """``epochs`` times ``steps`` steps on oracle rows, then ``rejection_steps`` on the policy's own verified answers.
 
-    ``rows_per_step`` rows a step; at most ``steps * rows_per_step`` oracle rows are made, spread evenly over environments.
+    ``rows_per_step`` rows a step; at most ``steps * rows_per_step`` oracle rows are made, spread evenly over environments, of
+    tasks that a pool does not begin with: on what is known by heart all attempts of a group pass, and nothing is learnt.
     ``rejection_tasks`` tasks get ``rejection_samples`` attempts each; one verified attempt a task is kept.
     """
 
@@ -106,7 +110,7 @@ class WarmUp:
     ) -> list[Trajectory]:
         """The policy's own answers that its verifiers accept, one a task, as rows with advantage 1."""
         share = -(-self.rejection_tasks // max(len(environments), 1))
-        requests = [(task, env, 0) for env in environments for task in training_tasks(env, share, skip=512)]
+        requests = [(task, env, 0) for env in environments for task in training_tasks(env, share, REJECTION)]
         groups = await rollout(
             requests,
             live.engine,
@@ -133,15 +137,15 @@ def verified_rows(groups: Sequence[Group]) -> list[Trajectory]:
     return kept
 
 
-def training_tasks(environment: Environment, n: int, skip: int = 0) -> list[Task]:
-    """The first n tasks of the stream after ``skip`` that are not held out; fewer where the data end."""
+def training_tasks(environment: Environment, n: int, skip: int) -> list[Task]:
+    """n tasks that are not held out, after the first ``skip`` of the stream; the last n where the data end before."""
     stream = (t for t in environment.tasks() if not t.held_out)
-    return list(islice(stream, skip, skip + n)) or list(islice((t for t in environment.tasks() if not t.held_out), n))
+    return list(deque(islice(stream, skip + n), maxlen=n))
 
 
 async def oracle_rows(live: Live, environments: Sequence[Environment], n: int) -> list[Trajectory]:
     """n worked reference trajectories, interleaved over the environments that have an oracle."""
-    able = [e for e in environments if e.reference(training_tasks(e, 1)[0]) is not None]
+    able = [e for e in environments if e.reference(training_tasks(e, 1, 0)[0]) is not None]
     share = -(-n // max(len(able), 1))
-    columns = [await rows_of_oracles(training_tasks(e, share), e, live.renderer) for e in able]
+    columns = [await rows_of_oracles(training_tasks(e, share, ORACLES), e, live.renderer) for e in able]
     return [row for rank in range(share) for column in columns if rank < len(column) for row in (column[rank],)][:n]

@@ -1,4 +1,4 @@
-"""A story's numbers are those of its worked lines, each after the sentence it works out, and the lines are true."""
+"""A story's numbers are those of its worked lines, and the lines are true."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ def test_stories_add_up(level: int) -> None:
         told = [int(n) for n in re.findall(r"\d+", task.prompt[0].content)]
         value = told.pop(0)
         for line in family.oracle(task).turns[0].content.split("\n")[:-1]:
-            sentence, sum_ = line.rsplit(". ", 1)
-            assert f"{sentence}." in task.prompt[0].content
-            left, right = sum_.split(" = ")
+            left, right = line.split(" = ")
             before, _, number = left.split(" ")
             assert int(before) == value and int(number) == told.pop(0)
             value = eval(left)

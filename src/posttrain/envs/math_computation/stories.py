@@ -69,7 +69,7 @@ class WordProblem(Family):
         for _ in range(EVENTS[level]):
             sentence, value, line = event(rng, setting, value, MOST[level], plain=level < 2)
             told.append(sentence.format(**names))
-            steps.append(f"{told[-1]} {line}")  # what happens decides the sign, so the working says it just before
+            steps.append(line)
         prompt = " ".join([*told, setting[-1].format(**names), "End with: Answer: <number>"])
         size = float(EVENTS[level])
         return ask(self, seed, level, template=template, prompt=prompt, answer=value, oracle=worked(steps, value), size=size)
