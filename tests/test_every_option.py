@@ -458,6 +458,7 @@ TABLE: dict[type[Any], Line] = {
             "rejection_steps": 0,
             "rejection_tasks": 1,
             "rejection_samples": 4,
+            "rehearsed_rows": 1,
             "temperature": 0.5,
             "loss": CrossEntropy(aggregation="sequence_mean"),
         },

@@ -11,19 +11,23 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import posttrain
 from posttrain.dashboard.curves import PANELS
 from posttrain.dashboard.diagnose import diagnose
+from posttrain.envs._base import Environment
 from posttrain.errors import HostError, InvalidRun, UsageError
+from posttrain.losses.cross_entropy import CrossEntropy
 from posttrain.progress import Progress
 from posttrain.recipes._stages import Clock
-from posttrain.recipes._warm_up import WarmUp
+from posttrain.recipes._warm_up import Rehearsal, WarmUp, training_tasks
 from posttrain.recipes.rlvr import Rlvr
 from posttrain.store.run_dir import RunDir
+from posttrain.types import Trajectory
 
 CLOCKS = ("time", "seconds", "second", "cpu", "memory")  # figures that depend on the machine
 
@@ -49,7 +53,7 @@ def job(model: Path, **changes: Any) -> dict[str, Any]:
         "tasks_per_step": 4,
         "group_size": 2,
         "checkpoint_every": 2,
-        "warm_up": {"steps": 2, "rows_per_step": 4, "rejection_tasks": 4, "rejection_samples": 2},
+        "warm_up": {"steps": 2, "rows_per_step": 4, "rejection_tasks": 4, "rejection_samples": 2, "rehearsed_rows": 3},
         "environments": [{"name": "math_computation/arithmetic"}, {"name": "logic/pick_extreme"}],
         "transfer": [{"name": "units_and_dates/unit_conversion"}],
         **changes,
@@ -140,7 +144,7 @@ def test_a_finished_run_says_so(tiny_model: Path, tmp_path: Path) -> None:
 def test_a_broken_verifier_stops_the_run_before_it_starts(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from posttrain.types import Trajectory, Verdict
+    from posttrain.types import Verdict
     from posttrain.verifiers.number import Number
 
     async def wrong(self: Number, trajectory: Trajectory) -> Verdict:
@@ -287,6 +291,31 @@ def test_warm_up_epochs_see_the_same_oracle_rows_again(tiny_model: Path, tmp_pat
     assert seen[0] == seen[2] == seen[4] and seen[1] == seen[3] == seen[5]
     assert len({i for ids in seen.values() for i in ids}) == 8
     assert WarmUp(**warm_up).num_steps == 6  # what a preview predicts
+
+
+def test_the_pool_does_not_begin_with_what_the_warm_up_knows_by_heart(tiny_model: Path, tmp_path: Path) -> None:
+    start(tmp_path / "run", job(tiny_model, few_shot=0, eval_tasks=4))
+    run = RunDir.open(tmp_path / "run")
+    warm, rlvr = ({t.task.prompt_hash for _, _, t in run.trajectory_rows(stage)} for stage in ("warm_up", "rlvr"))
+    assert len(warm) >= 8 and len(rlvr) >= 8 and not warm & rlvr
+
+
+def test_rows_of_short_data_are_the_last_ones() -> None:
+    tasks = [SimpleNamespace(held_out=i % 8 == 0, i=i) for i in range(20)]
+    source = cast(Environment, SimpleNamespace(tasks=lambda: iter(tasks)))
+    assert training_tasks(source, 3, skip=512) == tasks[17:]
+    assert training_tasks(source, 3, skip=2) == tasks[3:6]
+    assert len(training_tasks(source, 99, skip=0)) == 17
+
+
+def test_oracle_rows_are_rehearsed_in_turn(tiny_model: Path, tmp_path: Path) -> None:
+    rows = [cast(Trajectory, i) for i in range(5)]
+    assert [Rehearsal(rows, 3, CrossEntropy()).at(step) for step in range(3)] == [[0, 1, 2], [3, 4, 0], [1, 2, 3]]
+    assert len(Rehearsal(rows, 9, CrossEntropy()).at(0)) == 5
+    start(tmp_path / "run", job(tiny_model, few_shot=0, eval_tasks=4, steps=2))
+    first, second = (row for row in RunDir.open(tmp_path / "run").metrics() if row["stage"] == "rlvr")
+    assert first["rehearsal_loss"] > 0 and first["rehearsal_grad_norm"] > 0
+    assert second["policy_version"] == first["policy_version"] + 2  # RLVR's update and the rehearsal's
 
 
 @pytest.mark.parametrize(("minutes", "epochs"), [(0, 4), (1, 1), (3, 1), (8, 2), (11, 3), (60, 4)])

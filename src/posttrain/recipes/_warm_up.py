@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from posttrain.progress import Progress
     from posttrain.recipes._live import Live
     from posttrain.store.run_dir import RunDir
+    from posttrain.train.policy import OpenPolicy
 
 REJECTION, ORACLES = 512, 768  # where in a stream their tasks begin
 
@@ -39,7 +40,9 @@ class WarmUp:
 
     ``rows_per_step`` rows a step; at most ``steps * rows_per_step`` oracle rows are made, spread evenly over environments, of
     tasks that a pool does not begin with: on what is known by heart all attempts of a group pass, and nothing is learnt.
-    ``rejection_tasks`` tasks get ``rejection_samples`` attempts each; one verified attempt a task is kept.
+    ``rejection_tasks`` tasks get ``rejection_samples`` attempts each; one verified attempt a task is kept. Later, each RLVR
+    step ends with an SFT step on ``rehearsed_rows`` of the oracle rows, in turn, at the rate of RLVR: what was learnt once and
+    is known still has next to no gradient, what the policy drifts from is pulled back (as PPO-ptx, 2203.02155, mixes rows in).
     """
 
     steps: int = 6
@@ -49,12 +52,13 @@ class WarmUp:
     rejection_steps: int = 1
     rejection_tasks: int = 32
     rejection_samples: int = 4
+    rehearsed_rows: int = 0
     temperature: float = 1.0
     loss: Loss = field(default_factory=CrossEntropy, metadata={"kind": "losses"})
 
     def __post_init__(self) -> None:
         require_at_least(self, steps=0, epochs=1, rows_per_step=1, lr=0, rejection_steps=0, rejection_tasks=0)
-        require_at_least(self, rejection_samples=1, temperature=0)
+        require_at_least(self, rejection_samples=1, rehearsed_rows=0, temperature=0)
 
     @property
     def num_steps(self) -> int:
@@ -86,6 +90,11 @@ class WarmUp:
         for i in range(more):
             await self.step(live, kept[i::more], run, progress, stage, steps + i)
         return steps + more
+
+    async def rehearsal(self, live: Live, environments: Sequence[Environment]) -> Rehearsal:
+        """The oracle rows to rehearse; none where ``rehearsed_rows`` is 0."""
+        num = min(self.rehearsed_rows, 1) * self.steps * self.rows_per_step
+        return Rehearsal(await oracle_rows(live, environments, num) if num else [], self.rehearsed_rows, self.loss)
 
     async def step(self, live: Live, rows: Sequence[Trajectory], run: RunDir, progress: Progress, stage: str, step: int) -> None:
         """One optimiser step on ``rows`` and its metrics."""
@@ -124,6 +133,26 @@ class WarmUp:
         run.write_event(kind="rejection_sampling", stage=stage, step=step, tasks=len(groups), kept=len(kept))
         progress.log(f"rejection sampling: kept {len(kept)} verified answers of {len(groups)} tasks")
         return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """Rows that were learnt before RLVR and are seen again after each of its steps, ``num`` at a time."""
+
+    rows: Sequence[Trajectory]
+    num: int
+    loss: Loss
+
+    def at(self, step: int) -> list[Trajectory]:
+        """The rows whose turn it is; the same ones in a resumed run."""
+        return [self.rows[(step * self.num + i) % len(self.rows)] for i in range(min(self.num, len(self.rows)))]
+
+    def __call__(self, policy: OpenPolicy, step: int) -> dict[str, float]:
+        """One SFT step, not published, and its figures."""
+        if not self.rows:
+            return {}
+        metrics = policy.step(self.at(step), self.loss).metrics
+        return {"rehearsal_loss": metrics["loss"], "rehearsal_grad_norm": metrics["grad_norm"]}
 
 
 def verified_rows(groups: Sequence[Group]) -> list[Trajectory]:

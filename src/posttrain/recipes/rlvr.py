@@ -129,6 +129,7 @@ class Rlvr:
     ) -> None:
         """RLVR from step ``first``: draw, roll out, verify, compare within groups, step, publish."""
         by_name = {e.name: e for e in environments}
+        rehearse = await self.warm_up.rehearsal(live, environments)
         steps = run.info.get("rlvr_steps", self.steps)
         progress.stage("rlvr", steps)
         step = first
@@ -151,6 +152,7 @@ class Rlvr:
             figures = group_figures(groups)
             groups = self.advantage(live.policy.annotate(groups, self.loss.annotations))
             result = live.policy.step([t for g in groups for t in g.trajectories], self.loss)
+            figures |= rehearse(live.policy, step)
             await publish(live.policy, live.engine)
             seconds = time.monotonic() - began
             run.write_trajectories("rlvr", step, result.trajectories)
