@@ -2,8 +2,8 @@
 
     python -m benchmarks.control_arm RUN [--arm fixed|iterated] [--json]
 
-Rows are the warm-up's own oracle rows and rejection-sampled answers to new tasks (the shortest verified one of each), at the
-warm-up's learning rate. Two ways to sample them:
+Rows are the warm-up's own, oracle rows and verified answers, and rejection-sampled answers to new tasks (the shortest verified
+one of each), at the warm-up's learning rate. Two ways to sample them:
 
 * ``fixed``: once, from the warm-up checkpoint, for a third of the time; then epochs over all rows. Rejection-sampling
   fine-tuning (2308.01825): supervised learning proper, as nothing is sampled from what it trains.
@@ -22,7 +22,7 @@ import json
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from posttrain import options
@@ -31,7 +31,7 @@ from posttrain.evals.compare import compare
 from posttrain.evals.suite import evaluate, held_out_tasks
 from posttrain.progress import Progress
 from posttrain.recipes._live import Live, open_live
-from posttrain.recipes._warm_up import verified_rows
+from posttrain.recipes._warm_up import learnt_rows, verified_rows
 from posttrain.recipes.rlvr import Rlvr
 from posttrain.rollout.workers import rollout
 from posttrain.store.run_dir import RunDir
@@ -49,7 +49,7 @@ class Control:
     recipe: Rlvr
     live: Live
     environments: Sequence[Environment]
-    oracle: list[Trajectory]
+    known: list[Trajectory]
     budget: float
     progress: Progress
     rounds: int = 0
@@ -87,7 +87,7 @@ class Control:
 
     async def fixed(self) -> None:
         """Sample first, then epochs in random order."""
-        rows = list(self.oracle)
+        rows = list(self.known)
         while self.spent() < self.budget * SAMPLING_SHARE:
             rows += await self.sample()
         rng, size, queue = random.Random(self.recipe.seed), 2 * self.recipe.warm_up.rows_per_step, []
@@ -99,12 +99,12 @@ class Control:
             self.progress.update(min(round(self.spent()), round(self.budget)), steps=self.steps)
 
     async def iterated(self) -> None:
-        """In turns: sample, one step on oracle rows, one on the answers kept."""
+        """In turns: sample, one step on the warm-up's rows, one on the answers kept."""
         size = self.recipe.warm_up.rows_per_step
         while self.spent() < self.budget:
-            at = self.rounds * size % len(self.oracle)
+            at = self.rounds * size % len(self.known)
             kept = await self.sample()
-            for rows in ((self.oracle + self.oracle)[at : at + size], kept):
+            for rows in ((self.known + self.known)[at : at + size], kept):
                 await self.step(rows)
 
 
@@ -115,8 +115,7 @@ async def control(run: RunDir, arm: str, progress: Progress) -> dict[str, Any]:
     environments = recipe.training_environments()
     everywhere = (*environments, *recipe.transfer)
     budget = sum(row["cpu_seconds"] for row in run.metrics("rlvr"))
-    warmed = {t.id: replace(t, advantage=1.0) for t in run.trajectories("warm_up") if t.metadata.get("source") == "oracle"}
-    oracle = list(warmed.values())  # each once, however many epochs it was seen
+    known = learnt_rows(run)
     tasks = {e.name: held_out_tasks(e, recipe.eval_tasks) for e in everywhere}
     warm = next(c["checkpoint"] for c in run.commits() if c["stage"] == "warm_up")
     precision = run.info.get("precision", recipe.precision)  # as the run measured it: both arms compute alike
@@ -126,7 +125,7 @@ async def control(run: RunDir, arm: str, progress: Progress) -> dict[str, Any]:
         live.policy.restore(run.checkpoints / warm)
         await publish(live.policy, live.engine)
         progress.stage("control", round(budget))
-        at = Control(recipe, live, environments, oracle, budget, progress)
+        at = Control(recipe, live, environments, known, budget, progress)
         await (at.fixed() if arm == "fixed" else at.iterated())
         spent = at.spent()
         after = await evaluate(everywhere, live.engine, tasks=tasks, seed=recipe.seed)
@@ -145,7 +144,8 @@ async def control(run: RunDir, arm: str, progress: Progress) -> dict[str, Any]:
         "families": {name: [round(row["before"], 3), round(row["after"], 3)] for name, row in figures["families"].items()},
         "cpu_seconds": {"rlvr": budget, "control": spent},
         "steps": at.steps,
-        "oracle_rows": len(oracle),
+        "oracle_rows": sum(t.metadata.get("source") == "oracle" for t in known),
+        "warm_up_rows": len(known),
         "rejection_rows": at.kept_rows,
         "seed": recipe.seed,
     }

@@ -25,7 +25,6 @@ from posttrain.losses.cross_entropy import CrossEntropy
 from posttrain.progress import Progress
 from posttrain.recipes._stages import Clock
 from posttrain.recipes._warm_up import Rehearsal, WarmUp, training_tasks
-from posttrain.recipes.rlvr import Rlvr
 from posttrain.store.run_dir import RunDir
 from posttrain.types import Trajectory
 
@@ -308,16 +307,24 @@ def test_rows_of_short_data_are_the_last_ones() -> None:
     assert len(training_tasks(source, 99, skip=0)) == 17
 
 
-def test_oracle_rows_are_rehearsed_in_turn(tiny_model: Path, tmp_path: Path) -> None:
+def test_rows_of_the_warm_up_are_rehearsed_in_turn(tiny_model: Path, tmp_path: Path) -> None:
     rows = [cast(Trajectory, i) for i in range(5)]
     assert [Rehearsal(rows, 3, CrossEntropy()).at(step) for step in range(3)] == [[0, 1, 2], [3, 4, 0], [1, 2, 3]]
     assert len(Rehearsal(rows, 9, CrossEntropy()).at(0)) == 5
     start(tmp_path / "run", job(tiny_model, few_shot=0, eval_tasks=4, steps=2))
-    first, second = (row for row in RunDir.open(tmp_path / "run").metrics() if row["stage"] == "rlvr")
+    run = RunDir.open(tmp_path / "run")
+    learnt = WarmUp(rehearsed_rows=3).rehearsal(run, 1).rows
+    assert sorted(t.id for t in learnt) == sorted({t.id for t in run.trajectories("warm_up")}) and len(learnt) >= 8
+    first, second = (row for row in run.metrics() if row["stage"] == "rlvr")
     assert first["rehearsal_loss"] > 0 and first["rehearsal_grad_norm"] > 0
     assert second["policy_version"] == first["policy_version"] + 2  # RLVR's update and the rehearsal's
 
 
-@pytest.mark.parametrize(("minutes", "epochs"), [(0, 4), (1, 1), (3, 1), (8, 2), (11, 3), (60, 4)])
-def test_a_small_budget_warms_up_for_fewer_epochs(minutes: float, epochs: int) -> None:
-    assert Rlvr(minutes=minutes, warm_up=WarmUp(epochs=4)).warm_up_that_fits() == WarmUp(epochs=epochs)
+@pytest.mark.parametrize(
+    ("minutes", "epochs", "tasks", "steps"),
+    [(0, 4, 320, 8), (1, 1, 3, 1), (3, 1, 24, 1), (8, 2, 170, 5), (11, 3, 320, 8), (60, 4, 320, 8)],
+)
+def test_a_small_budget_warms_up_for_less(minutes: float, epochs: int, tasks: int, steps: int) -> None:
+    within = WarmUp(epochs=4, rejection_tasks=320, rejection_steps=8).within(minutes)
+    assert within == WarmUp(epochs=epochs, rejection_tasks=tasks, rejection_steps=steps)
+    assert WarmUp(rejection_tasks=0, rejection_steps=0).within(minutes).rejection_steps == 0

@@ -80,6 +80,12 @@ PANELS = (
         high=0.0,
     ),
     Panel(metric="loss", title="Loss", meaning="Of a policy gradient it hovers around 0 and says little; watch the reward."),
+    Panel(
+        metric="rehearsal_loss",
+        title="Rehearsal loss",
+        high=1.0,
+        meaning="On worked rows that were learnt before. A rise: the policy drifts from what it could. Healthy: below 1.",
+    ),
     Panel(metric="tokens_per_second", title="Sampling speed", meaning="Sampled tokens per second of the rollout."),
 )
 WARM_UP = (Panel(metric="loss", title="Warm-up loss", meaning="Mean over trained tokens. Should fall, but not to 0."),)

@@ -7,6 +7,8 @@ times.
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -41,8 +43,8 @@ class WarmUp:
     ``rows_per_step`` rows a step; at most ``steps * rows_per_step`` oracle rows are made, spread evenly over environments, of
     tasks that a pool does not begin with: on what is known by heart all attempts of a group pass, and nothing is learnt.
     ``rejection_tasks`` tasks get ``rejection_samples`` attempts each; one verified attempt a task is kept. Later, each RLVR
-    step ends with an SFT step on ``rehearsed_rows`` of the oracle rows, in turn, at the rate of RLVR: what was learnt once and
-    is known still has next to no gradient, what the policy drifts from is pulled back (as PPO-ptx, 2203.02155, mixes rows in).
+    step ends with an SFT step on ``rehearsed_rows`` of all these rows, in turn, at the rate of RLVR: what is known still has
+    next to no gradient, what the policy drifts from is pulled back (as PPO-ptx, 2203.02155, mixes rows in).
     """
 
     steps: int = 6
@@ -91,10 +93,22 @@ class WarmUp:
             await self.step(live, kept[i::more], run, progress, stage, steps + i)
         return steps + more
 
-    async def rehearsal(self, live: Live, environments: Sequence[Environment]) -> Rehearsal:
-        """The oracle rows to rehearse; none where ``rehearsed_rows`` is 0."""
-        num = min(self.rehearsed_rows, 1) * self.steps * self.rows_per_step
-        return Rehearsal(await oracle_rows(live, environments, num) if num else [], self.rehearsed_rows, self.loss)
+    def within(self, minutes: float) -> WarmUp:
+        """The same, smaller where ``minutes`` (0: no bound) leaves less than three for each epoch, or less than eleven in all.
+
+        Evaluation takes its share of any budget, so what is left for rejection sampling shrinks with the square.
+        """
+        if not minutes:
+            return self
+        epochs = max(1, min(self.epochs, int(minutes / 3)))
+        share = min(1.0, (minutes / 11) ** 2)
+        tasks, steps = (math.ceil(n * share) for n in (self.rejection_tasks, self.rejection_steps))
+        return replace(self, epochs=epochs, rejection_tasks=tasks, rejection_steps=steps)
+
+    def rehearsal(self, run: RunDir, seed: int) -> Rehearsal:
+        """What ``run`` has learnt in its warm-up, in random order, to be rehearsed; nothing where ``rehearsed_rows`` is 0."""
+        rows = learnt_rows(run) if self.rehearsed_rows else []
+        return Rehearsal(random.Random(seed).sample(rows, len(rows)), self.rehearsed_rows, self.loss)
 
     async def step(self, live: Live, rows: Sequence[Trajectory], run: RunDir, progress: Progress, stage: str, step: int) -> None:
         """One optimiser step on ``rows`` and its metrics."""
@@ -153,6 +167,11 @@ class Rehearsal:
             return {}
         metrics = policy.step(self.at(step), self.loss).metrics
         return {"rehearsal_loss": metrics["loss"], "rehearsal_grad_norm": metrics["grad_norm"]}
+
+
+def learnt_rows(run: RunDir) -> list[Trajectory]:
+    """The rows of a run's warm-up, oracle's and verified ones, each once however often it was seen."""
+    return [replace(t, advantage=1.0) for t in {t.id: t for t in run.trajectories("warm_up")}.values()]
 
 
 def verified_rows(groups: Sequence[Group]) -> list[Trajectory]:

@@ -83,14 +83,16 @@ def _predict(recipe: Rlvr, num_environments: int, rollout_seconds: float, train_
     attempts = recipe.tasks_per_step * recipe.group_size
     evaluation = rollout_seconds / attempts * recipe.eval_tasks * num_environments
     looks = 3 + (2.5 if recipe.few_shot else 0)  # a few-shot prompt is several times as long
-    steps = recipe.warm_up_that_fits().num_steps + recipe.steps
-    seconds = looks * evaluation + steps * train_seconds + recipe.steps * rollout_seconds
+    warm_up = recipe.warm_up.within(recipe.minutes)
+    step = rollout_seconds + train_seconds * (1 + warm_up.rehearsed_rows / warm_up.rows_per_step)
+    sampled = warm_up.rejection_tasks * warm_up.rejection_samples / attempts if warm_up.rejection_steps else 0
+    seconds = looks * evaluation + warm_up.num_steps * train_seconds + sampled * rollout_seconds + recipe.steps * step
     if recipe.minutes:
         seconds = min(seconds, recipe.minutes * 60)
     return {
         "rollout_seconds": rollout_seconds,
         "train_seconds": train_seconds,
-        "step_seconds": rollout_seconds + train_seconds,
+        "step_seconds": step,
         "minutes": seconds / 60,
         "peak_memory_bytes": float(peak_memory()),
     }

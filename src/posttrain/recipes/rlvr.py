@@ -109,7 +109,7 @@ class Rlvr:
                 stages["few_shot"] = await look("few_shot", tasks=shown)
             if self.warm_up.steps + self.warm_up.rejection_steps:
                 if not stage:
-                    taken = await self.warm_up_that_fits().train(live, environments, run, progress, seed=self.seed)
+                    taken = await self.warm_up.within(self.minutes).train(live, environments, run, progress, seed=self.seed)
                     save_point(run, "warm_up", max(taken - 1, 0), live, pool, {"steps": taken}, clock)
                 stages["after_sft"] = await look("after_sft", tasks=tasks)
             await self.learn(live, environments, pool, run, progress, clock, step + 1 if stage == "rlvr" else 0)
@@ -129,7 +129,7 @@ class Rlvr:
     ) -> None:
         """RLVR from step ``first``: draw, roll out, verify, compare within groups, step, publish."""
         by_name = {e.name: e for e in environments}
-        rehearse = await self.warm_up.rehearsal(live, environments)
+        rehearse = self.warm_up.rehearsal(run, self.seed)
         steps = run.info.get("rlvr_steps", self.steps)
         progress.stage("rlvr", steps)
         step = first
@@ -179,11 +179,6 @@ class Rlvr:
     def num_eval_tasks(self) -> int:
         """``eval_tasks``, or fewer (down to 8) where ``minutes`` leaves less than 16 s for each."""
         return min(self.eval_tasks, max(8, round(self.minutes * 60 / 16))) if self.minutes else self.eval_tasks
-
-    def warm_up_that_fits(self) -> WarmUp:
-        """``warm_up``, its rows seen fewer times (but once) where ``minutes`` leaves less than three for each time."""
-        epochs = max(1, min(self.warm_up.epochs, int(self.minutes / 3))) if self.minutes else self.warm_up.epochs
-        return replace(self.warm_up, epochs=epochs)
 
     def training_environments(self) -> tuple[Environment, ...]:
         """The environments that train, your own rows among them. Raises ``UsageError`` when there is none."""
