@@ -103,7 +103,7 @@ def test_own_rows_with_an_own_reward_train_and_every_sample_can_be_looked_at(
     worst = max(abs(a - b) for a, b in zip(answer.rollout_logprobs, answer.policy_logprobs, strict=True))
     assert worst <= 1e-4  # A1, through engine, store and policy
     written = set().union(*run.metrics("rlvr"))
-    assert {p.metric for p in PANELS} - written == {"ref_kl"}, "the report draws what a run writes"
+    assert {p.metric for p in PANELS} - written == {"ref_kl", "rehearsal_loss"}, "the report draws what a run writes"
     assert len(diagnose(run)) == 9, "every figure of the diagnosis is there"
 
 
