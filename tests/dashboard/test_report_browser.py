@@ -101,7 +101,7 @@ class Browser:
         while not self.evaluate(expression):
             if time.monotonic() > deadline:
                 return False
-            time.sleep(0.02)
+            self.evaluate("new Promise(drawn => requestAnimationFrame(() => drawn()))")
         return True
 
     def open(self, path: Path, *, width: int, dark: bool = False) -> None:

@@ -315,7 +315,8 @@ def test_rows_of_the_warm_up_are_rehearsed_in_turn(tiny_model: Path, tmp_path: P
     run = RunDir.open(tmp_path / "run")
     learnt = WarmUp(rehearsed_rows=3).rehearsal(run, 1).rows
     assert sorted(t.id for t in learnt) == sorted({t.id for t in run.trajectories("warm_up")}) and len(learnt) >= 8
-    first, second = (row for row in run.metrics() if row["stage"] == "rlvr")
+    first, second = run.metrics("rlvr")
+    assert "rehearsal_loss" in {p.metric for p in PANELS}, "the report draws it"
     assert first["rehearsal_loss"] > 0 and first["rehearsal_grad_norm"] > 0
     assert second["policy_version"] == first["policy_version"] + 2  # RLVR's update and the rehearsal's
 
