@@ -191,6 +191,17 @@ def test_minutes_become_a_number_of_steps_once(tiny_model: Path, tmp_path: Path)
     assert run.info["rlvr_steps"] == 3 == len(run.metrics("rlvr"))
 
 
+def test_minutes_that_are_left_at_the_end_become_more_steps(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits = iter([4, 5, 5])  # after the third, the fourth and the fifth
+    monkeypatch.setattr(Clock, "steps_that_fit", lambda self, minutes, most: next(fits))
+    start(tmp_path / "run", job(tiny_model, minutes=1, steps=50, few_shot=0, eval_tasks=4, checkpoint_every=10))
+    run = RunDir.open(tmp_path / "run")
+    assert run.info["rlvr_steps"] == 5 == len(run.metrics("rlvr")) and next(fits, None) is None
+    assert [c["checkpoint"] for c in run.commits() if c["stage"] == "rlvr"] == ["rlvr-00004"]
+
+
 @pytest.mark.parametrize(
     ("done", "seconds", "most", "fit"), [(3, 1.0, 99, 43), (10, 1.0, 99, 50), (10, 4.0, 99, 20), (10, 1.0, 15, 15)]
 )
@@ -300,11 +311,20 @@ def test_the_pool_does_not_begin_with_what_the_warm_up_knows_by_heart(tiny_model
 
 
 def test_rows_of_short_data_are_the_last_ones() -> None:
-    tasks = [SimpleNamespace(held_out=i % 8 == 0, i=i) for i in range(20)]
+    tasks = [SimpleNamespace(held_out=i % 8 == 0, prompt_hash=str(i)) for i in range(20)]
     source = cast(Environment, SimpleNamespace(tasks=lambda: iter(tasks)))
     assert training_tasks(source, 3, skip=512) == tasks[17:]
     assert training_tasks(source, 3, skip=2) == tasks[3:6]
     assert len(training_tasks(source, 99, skip=0)) == 17
+
+
+def test_rejection_sampling_asks_nothing_that_an_oracle_row_answered() -> None:
+    tasks = [SimpleNamespace(held_out=False, prompt_hash=str(i % 25)) for i in range(30)]
+    source = cast(Environment, SimpleNamespace(tasks=lambda: iter(tasks)))
+    for skip in (10, 512):
+        known = frozenset(t.prompt_hash for t in training_tasks(source, 4, skip=skip))
+        rest = training_tasks(source, 5, skip=skip, known=known)
+        assert len(rest) == 5 and not known & {t.prompt_hash for t in rest}
 
 
 def test_rows_of_the_warm_up_are_rehearsed_in_turn(tiny_model: Path, tmp_path: Path) -> None:

@@ -248,15 +248,16 @@ class _Score(torch.autograd.Function):
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         grad_hidden_ND = torch.zeros_like(hidden_ND) if needs_hidden else None
         wide = grad_N.dtype  # sums over chunks are kept wide: a bf16 sum of many loses its small terms
-        grad_weight_VD = torch.zeros_like(weight_VD, dtype=wide) if needs_weight else None
+        grad_weight_VD: Tensor | None = None
         grad_bias_V = torch.zeros_like(bias, dtype=wide) if needs_bias else None
         for index_C in torch.split(torch.nonzero(grad_N).flatten(), shape.chunk):
             hidden_CD = hidden_ND[index_C].to(weight_VD.dtype)
             grad_CV = _grad_raw(hidden_CD, weight_VD, bias, target_N[index_C], ctx.limits.at(index_C), shape, grad_N[index_C])
             if grad_hidden_ND is not None:
                 grad_hidden_ND[index_C] = (grad_CV @ weight_VD).to(hidden_ND.dtype)
-            if grad_weight_VD is not None:
-                grad_weight_VD += grad_CV.T @ hidden_CD
+            if needs_weight:
+                product_VD = grad_CV.T @ hidden_CD  # of one chunk, mostly: then nothing is summed, filled or converted
+                grad_weight_VD = product_VD if grad_weight_VD is None else grad_weight_VD.to(wide).add_(product_VD)
             if grad_bias_V is not None:
                 grad_bias_V += grad_CV.sum(0, dtype=wide)
         return (

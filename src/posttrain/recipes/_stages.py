@@ -18,7 +18,7 @@ from posttrain.train.publish import publish
 from posttrain.types import Group, Task, Trajectory
 
 CALIBRATION = 3  # RLVR steps that are timed before the rest of a time budget is turned into a number of steps
-RECENT = 10  # steps that are looked at when that number is corrected, at every checkpoint
+RECENT = 10  # steps that are looked at when that number is corrected, at checkpoints and at its end
 MIXED = 0.6  # share of mixed groups that is expected at most
 ENDING = 8.0  # seconds for export and report
 
@@ -134,7 +134,7 @@ class Clock:
             training *= MIXED / max(sum(row["mixed_groups"] for row in recent) / len(recent), 0.1 / CALIBRATION)
         saving = self.run.info.get("save_seconds", 0.0)
         looks = [row["seconds"] for row in rows if row["stage"] in ("before", "after_sft")]
-        left = minutes * 60 - self.seconds - max(looks, default=0.0) - 3 * saving - ENDING
+        left = minutes * 60 - self.seconds - max(looks, default=0.0) - 2 * saving - ENDING
         return max(len(done), min(most, len(done) + int(left / (1.05 * (rollout + training)))))
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from posttrain.store.run_dir import RunDir
     from posttrain.train.policy import OpenPolicy
 
-REJECTION, ORACLES = 512, 768  # where in a stream their tasks begin
+AHEAD = 512  # tasks of a stream that the warm-up leaves to the pool, which begins with them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,8 @@ class WarmUp:
             await self.step(live, rows[at : at + self.rows_per_step], run, progress, stage, step)
         if not self.rejection_steps:
             return steps
-        kept = await self.rejection_rows(live, environments, run, progress, seed=seed, stage=stage, step=steps)
+        known = frozenset(row.task.prompt_hash for row in rows)
+        kept = await self.rejection_rows(live, environments, run, progress, seed=seed, stage=stage, step=steps, known=known)
         more = min(self.rejection_steps, len(kept))
         for i in range(more):
             await self.step(live, kept[i::more], run, progress, stage, steps + i)
@@ -130,10 +131,11 @@ class WarmUp:
         seed: int,
         stage: str,
         step: int,
+        known: frozenset[str] = frozenset(),
     ) -> list[Trajectory]:
-        """The policy's own answers that its verifiers accept, one a task, as rows with advantage 1."""
+        """The policy's own answers that its verifiers accept, one a task (not of the ``known`` prompts), with advantage 1."""
         share = -(-self.rejection_tasks // max(len(environments), 1))
-        requests = [(task, env, 0) for env in environments for task in training_tasks(env, share, REJECTION)]
+        requests = [(task, env, 0) for env in environments for task in training_tasks(env, share, AHEAD, known)]
         groups = await rollout(
             requests,
             live.engine,
@@ -185,9 +187,9 @@ def verified_rows(groups: Sequence[Group]) -> list[Trajectory]:
     return kept
 
 
-def training_tasks(environment: Environment, n: int, skip: int) -> list[Task]:
-    """n tasks that are not held out, after the first ``skip`` of the stream; the last n where the data end before."""
-    stream = (t for t in environment.tasks() if not t.held_out)
+def training_tasks(environment: Environment, n: int, skip: int, known: frozenset[str] = frozenset()) -> list[Task]:
+    """n tasks, not held out and no ``known`` prompt, after the first ``skip`` such; the last n where the data end before."""
+    stream = (t for t in environment.tasks() if not t.held_out and t.prompt_hash not in known)
     return list(deque(islice(stream, skip + n), maxlen=n))
 
 
@@ -195,5 +197,5 @@ async def oracle_rows(live: Live, environments: Sequence[Environment], n: int) -
     """n worked reference trajectories, interleaved over the environments that have an oracle."""
     able = [e for e in environments if e.reference(training_tasks(e, 1, 0)[0]) is not None]
     share = -(-n // max(len(able), 1))
-    columns = [await rows_of_oracles(training_tasks(e, share, ORACLES), e, live.renderer) for e in able]
+    columns = [await rows_of_oracles(training_tasks(e, share, AHEAD), e, live.renderer) for e in able]
     return [row for rank in range(share) for column in columns if rank < len(column) for row in (column[rank],)][:n]

@@ -49,8 +49,8 @@ class Rlvr:
 
     ``environments`` train; ``transfer`` are held out whole and only evaluated. ``data`` adds a file of your own rows, judged
     by ``reward`` (a Python file with ``def reward(trajectory) -> float``) or as ``rows`` says. ``minutes`` > 0 turns a time
-    budget into a number of RLVR steps, after the first few and again at checkpoints; ``steps`` is the most there can be. Small
-    budgets also evaluate on fewer tasks and warm up for fewer epochs.
+    budget into a number of RLVR steps, after the first few, at checkpoints and at their end; ``steps`` is the most there can
+    be. Small budgets also evaluate on fewer tasks and warm up for fewer epochs.
     """
 
     model: str = "smollm2-135m-instruct"
@@ -166,7 +166,7 @@ class Rlvr:
             run.write_metrics("rlvr", step, figures)
             step += 1
             saving = step % self.checkpoint_every == 0
-            if self.minutes and (step == CALIBRATION or (saving and CALIBRATION < step < steps)):
+            if self.minutes and step >= CALIBRATION and (saving or step in (CALIBRATION, steps)):
                 steps = clock.steps_that_fit(self.minutes, self.steps)
                 run.note(rlvr_steps=steps)
                 progress.stage("rlvr", steps)
