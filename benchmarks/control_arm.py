@@ -1,16 +1,17 @@
 """RLVR against more SFT: from a run's warm-up checkpoint, SFT goes on for as much process CPU time as RLVR took.
 
-    python -m benchmarks.control_arm RUN [--arm fixed|iterated] [--json]
+    python -m benchmarks.control_arm RUN [--arm rows|fixed|iterated] [--json]
 
 Rows are the warm-up's own, oracle rows and verified answers, and rejection-sampled answers to new tasks (the shortest verified
-one of each), at the warm-up's learning rate. Two ways to sample them:
+one of each), at the warm-up's learning rate. Three ways to go on:
 
-* ``fixed``: once, from the warm-up checkpoint, for a third of the time; then epochs over all rows. Rejection-sampling
+* ``rows``: epochs over what the warm-up had, its rejection-sampled answers among them; nothing new is sampled.
+* ``fixed``: sampled once, from the warm-up checkpoint, for a third of the time; then epochs over all rows. Rejection-sampling
   fine-tuning (2308.01825): supervised learning proper, as nothing is sampled from what it trains.
 * ``iterated``: before every pair of steps, from the policy as it is then. Expert iteration (1705.08439, 2312.06585): itself
   reinforcement learning, without negatives; the strongest reading of "more SFT".
 
-Both arms are judged on the run's held-out tasks. The ratio is RLVR's pass rate over the control's; the bar holds when the
+All are judged on the run's held-out tasks. The ratio is RLVR's pass rate over the control's; the bar holds when the
 paired interval of the difference lies above 0.
 """
 
@@ -23,6 +24,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from posttrain import options
@@ -38,7 +40,7 @@ from posttrain.store.run_dir import RunDir
 from posttrain.train.publish import publish
 from posttrain.types import Sampling, Task, Trajectory
 
-ARMS = ("fixed", "iterated")
+ARMS = ("rows", "fixed", "iterated")
 SAMPLING_SHARE = 1 / 3  # of the budget, in the arm that samples once
 
 
@@ -86,10 +88,14 @@ class Control:
             self.steps += 1
 
     async def fixed(self) -> None:
-        """Sample first, then epochs in random order."""
+        """Sample first, then epochs over all."""
         rows = list(self.known)
         while self.spent() < self.budget * SAMPLING_SHARE:
             rows += await self.sample()
+        await self.rows(rows)
+
+    async def rows(self, rows: Sequence[Trajectory]) -> None:
+        """Epochs in random order until the time is up."""
         rng, size, queue = random.Random(self.recipe.seed), 2 * self.recipe.warm_up.rows_per_step, []
         while self.spent() < self.budget:
             if len(queue) < size:
@@ -126,7 +132,7 @@ async def control(run: RunDir, arm: str, progress: Progress) -> dict[str, Any]:
         await publish(live.policy, live.engine)
         progress.stage("control", round(budget))
         at = Control(recipe, live, environments, known, budget, progress)
-        await (at.fixed() if arm == "fixed" else at.iterated())
+        await {"rows": partial(at.rows, known), "fixed": at.fixed, "iterated": at.iterated}[arm]()
         spent = at.spent()
         after = await evaluate(everywhere, live.engine, tasks=tasks, seed=recipe.seed)
     transfer = [e.name for e in recipe.transfer]
