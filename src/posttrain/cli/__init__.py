@@ -13,11 +13,23 @@ from types import FrameType
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """Ends a run as Ctrl-C does, also one that was started in the background and so ignores Ctrl-C itself."""
-    if callable(signal.getsignal(signal.SIGINT)):
-        signal.raise_signal(signal.SIGINT)
+    """Ends a run as Ctrl-C does: an event loop's own handler cancels its main task, whatever else was running just then."""
+    handler = signal.getsignal(signal.SIGINT)
+    if callable(handler):
+        handler(number, frame)
     else:
         raise KeyboardInterrupt
+
+
+def _listen() -> None:
+    """Lets a polite kill end a run as Ctrl-C does, with its resume line, also in the background, where Ctrl-C is ignored.
+
+    There it stays ignored, by blocking: an event loop takes Ctrl-C's handler over only where nobody else has done so.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _end)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -25,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     from posttrain.cli.boundary import guarded
 
     before = signal.getsignal(signal.SIGTERM)
-    if threading.current_thread() is threading.main_thread():  # a polite kill ends a run as Ctrl-C does, with its resume line
-        signal.signal(signal.SIGTERM, _end)
+    if threading.current_thread() is threading.main_thread():
+        _listen()
     try:
         sys.exit(guarded(list(sys.argv[1:] if argv is None else argv)))
     finally:
