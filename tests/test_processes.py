@@ -72,6 +72,12 @@ def alive(pid: int) -> bool:
         return False
 
 
+def members(leader: int) -> list[int]:
+    """The processes of a group."""
+    listed = subprocess.run(["ps", "-eo", "pgid=,pid="], capture_output=True, text=True, timeout=20).stdout
+    return [int(pid) for group, pid in map(str.split, listed.splitlines()) if int(group) == leader]
+
+
 def gone(pid: int, seconds: float = 10.0) -> bool:
     until = time.monotonic() + seconds
     while alive(pid) and time.monotonic() < until:
@@ -274,8 +280,10 @@ if sys.argv[3] == "wait": time.sleep(600)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize(("busy", "end"), [("spin", "kill"), ("power", "kill"), ("spin", "exit"), ("power", "exit")])
-def test_no_worker_outlives_its_parent(target: str, busy: str, end: str) -> None:
+@pytest.mark.parametrize(
+    ("busy", "end"), [("spin", "kill"), ("power", "kill"), ("child", "kill"), ("spin", "exit"), ("child", "exit")]
+)
+def test_no_worker_and_nothing_that_it_started_outlives_its_parent(target: str, busy: str, end: str) -> None:
     how = "wait" if end == "kill" else "exit"
     with subprocess.Popen([sys.executable, "-c", PARENT, target, busy, how], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -283,6 +291,10 @@ def test_no_worker_outlives_its_parent(target: str, busy: str, end: str) -> None
         assert len(pids) == 2
         if end == "kill":
             assert all(alive(p) for p in pids)
+        if busy == "child":
+            pids = [p for leader in pids for p in members(leader)]
+            assert len(pids) > 2 or end == "exit"
+        if end == "kill":
             os.kill(parent.pid, signal.SIGKILL)
         try:
             parent.wait(60)

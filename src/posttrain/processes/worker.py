@@ -103,11 +103,12 @@ def _why_absent(target: str, exc: BaseException) -> str:
 
 
 def _die_with_parent(lifeline: int) -> None:
-    """The kernel kills this process when the parent's end of ``lifeline`` closes, even in a C loop that holds the GIL."""
+    """The kernel kills this process and what it started when the parent's end of ``lifeline`` closes, even in a C loop."""
     if sys.platform == "linux":
         import fcntl
 
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())  # the whole group: the worker leads one of its own
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
