@@ -270,6 +270,24 @@ def test_an_evaluation_that_nothing_judged_is_no_score_of_0(tiny_model: Path, tm
     assert not RunDir.open(tmp_path / "run").commits(), "the stage is done again once the reward is mended"
 
 
+def test_a_disk_too_small_for_the_run_is_said_before_anything_is_sampled(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from posttrain.recipes import _stages
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_stages.shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000))
+        with pytest.raises(
+            HostError, match=r"0\.0 GB free, and this run writes at least 0\.0 GB \(2 checkpoints and the model\)"
+        ):
+            start(tmp_path / "run", job(tiny_model, few_shot=0, eval_tasks=4))
+    assert not RunDir.open(tmp_path / "run").commits()
+    posttrain.resume(tmp_path / "run", progress=Progress(quiet=True))
+    run = RunDir.open(tmp_path / "run")
+    least = min(sum(f.stat().st_size for f in c.iterdir()) for c in run.checkpoints.iterdir())
+    assert run.status == "finished" and least > 1_000
+
+
 def test_a_disk_that_fills_up_at_the_report_can_be_resumed(
     tiny_model: Path, tmp_path: Path, own: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

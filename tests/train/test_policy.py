@@ -251,6 +251,14 @@ def test_resume_is_exact_to_the_bit(open_policy: Open, make_rows: Make, tmp_path
         assert resumed.annotate(groups, ["ref_logprobs"]) == straight.annotate(groups, ["ref_logprobs"])
 
 
+def test_the_size_of_a_checkpoint_is_known_before(open_policy: Open, make_rows: Make, tmp_path: Path) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        policy = open_policy(dtype=dtype)
+        policy.step(make_rows(0, sampled=False), CrossEntropy())
+        written = policy.save(tmp_path / str(dtype))
+        assert 0.8 < policy.checkpoint_bytes / sum(f.stat().st_size for f in written.iterdir()) < 1.0
+
+
 def test_a_checkpoint_of_another_kind_is_refused(open_policy: Open, tmp_path: Path) -> None:
     policy = open_policy(dtype=torch.bfloat16)
     policy.save(tmp_path / "a")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from posttrain.dashboard.report import write_report
-from posttrain.errors import InvalidRun
+from posttrain.errors import HostError, InvalidRun
 from posttrain.evals.compare import table, table_text
 from posttrain.evals.suite import evaluate
 from posttrain.recipes._usage import peak_memory, used
@@ -83,6 +83,22 @@ def save_point(
     run.commit(stage, step, result=result, checkpoint=name)
     for old in sorted(run.checkpoints.glob("rlvr-*"))[:-2]:
         shutil.rmtree(old)
+
+
+def require_space(run: RunDir, live: Live, checkpoints: int) -> None:
+    """Refuses to begin a run whose checkpoints and model the disk cannot hold. Raises HostError.
+
+    One that goes on is not looked at: part of what it writes is there already.
+    """
+    if run.commits():
+        return
+    exported = sum(weight.nbytes for weight in live.policy.weights().values())
+    need, free = checkpoints * live.policy.checkpoint_bytes + exported, shutil.disk_usage(run.path).free
+    if free < need:
+        raise HostError(
+            f"the disk of {run.path} has {free / 1e9:.1f} GB free, and this run writes at least {need / 1e9:.1f} GB "
+            f"({checkpoints} checkpoints and the model); free some, or choose another disk with --out"
+        )
 
 
 async def go_back(run: RunDir, live: Live, pool: OpenPool, progress: Progress) -> tuple[str, int]:

@@ -28,7 +28,7 @@ from posttrain.pools._base import Pool
 from posttrain.pools.hard_mining import HardMining
 from posttrain.recipes._live import Live, Precision, open_live
 from posttrain.recipes._ranges import require_at_least
-from posttrain.recipes._stages import CALIBRATION, Clock, evaluation, finish, go_back, group_figures, save_point
+from posttrain.recipes._stages import CALIBRATION, Clock, evaluation, finish, go_back, group_figures, require_space, save_point
 from posttrain.recipes._usage import used
 from posttrain.recipes._warm_up import WarmUp
 from posttrain.rollout.scripted import check_environments
@@ -97,6 +97,7 @@ class Rlvr:
             self.model, self.engine, self.train, precision=precision, device=self.device, threads=self.threads
         ) as live:
             run.note(precision=live.precision)
+            require_space(run, live, 1 + bool(self.steps))
             await check_environments(everywhere, live.renderer)
             pool = self.pool.open(environments, self.seed)
             stage, step = await go_back(run, live, pool, progress)

@@ -201,6 +201,11 @@ class OpenPolicy:
         """The module's parameters, by name, as the engine samples from them."""
         return {name: p.detach() for name, p in self.module.named_parameters()}
 
+    @property
+    def checkpoint_bytes(self) -> int:
+        """What ``save`` writes, about: the wide weights and two moments of each that trains."""
+        return 3 * sum(master.nbytes for master in self.optimiser.masters.values())
+
     def _refuse_stale(self, trajectories: Sequence[Trajectory], loss: Loss) -> None:
         """Samples must come from weights that this policy had, and from recent ones where their logprobs are read."""
         for t in trajectories:
