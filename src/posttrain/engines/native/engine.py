@@ -15,8 +15,9 @@ import torch
 
 from posttrain.engines._base import Request, Score
 from posttrain.engines.native.filling import Filling
+from posttrain.engines.native.precision import MIN_ROWS
 from posttrain.engines.native.rows import Row
-from posttrain.engines.native.runner import MIN_ROWS, Runner
+from posttrain.engines.native.runner import Runner
 from posttrain.engines.native.sampler import draw, noise
 from posttrain.engines.native.weights import Weights
 from posttrain.errors import DeadlineExceeded, InfraError, UsageError

@@ -5,6 +5,7 @@ Shapes: T packed tokens, n rows in use, V vocabulary, W width of the hidden stat
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Literal
@@ -15,10 +16,10 @@ from torch import Tensor
 from posttrain.attention.registered import install
 from posttrain.attention.slots import Chunk, Decode, Filled, Prefill, Slots, memory_for
 from posttrain.engines.native.packing import Packed, worthwhile
+from posttrain.engines.native.precision import MIN_ROWS, rows_stand_alone
 from posttrain.errors import UsageError
 from posttrain.models.logprobs import backbone, full_logits, head, head_options, score_positions
 
-MIN_ROWS = 4  # with fewer, an fp32 matmul takes another path and other bits
 SCORED = 256  # positions whose logits exist at one time when alternatives are asked for
 
 
@@ -44,6 +45,13 @@ class Runner:
         with self._quiet():
             self.memory = memory_for(model, self.decoder)
             self._check_head()
+            if self.exact and not rows_stand_alone(m.weight for m in model.modules() if type(m) is torch.nn.Linear):
+                warnings.warn(
+                    "this CPU's matrix products give a row other bits among few rows than among many: what is sampled in "
+                    "'exact' depends on what else is sampled at the same time. Import posttrain before the first use of "
+                    "torch, or set MKL_CBWR in the environment (AVX2,STRICT or AVX512,STRICT on Intel)",
+                    stacklevel=2,
+                )
 
     def forget(self) -> None:
         """The weights have changed: what was derived from them goes."""
@@ -78,7 +86,7 @@ class Runner:
         if not torch.allclose(ours.float(), theirs.float(), atol=0.05, rtol=0.05):
             raise UsageError(
                 f"{type(self.model).__name__} changes its logits after the output embedding in a way the native engine "
-                "does not know; use engine.name = 'http' with a server"
+                "does not know; sampling from it would not match training: use another model"
             )
 
     def _hidden(self, ids: Sequence[int], positions: Sequence[int], slots: Slots) -> Tensor:
