@@ -185,6 +185,13 @@ def test_a_bad_row_leaves_no_directory_behind(tiny_model: Path, tmp_path: Path, 
     start(tmp_path / "run", job(tiny_model, **own, environments=[], steps=1))
 
 
+def test_a_mistyped_option_costs_nobody_a_file(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match=r"thesis\.txt.*new or empty one with --out"):
+        posttrain.run("quickstart", "model=/no/such/model", out=tmp_path, progress=Progress(quiet=True))
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
 def test_minutes_become_a_number_of_steps_once(tiny_model: Path, tmp_path: Path) -> None:
     start(tmp_path / "run", job(tiny_model, minutes=0.01, steps=50))
     run = RunDir.open(tmp_path / "run")
