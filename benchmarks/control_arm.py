@@ -33,7 +33,7 @@ from posttrain.evals.compare import compare
 from posttrain.evals.suite import evaluate, held_out_tasks
 from posttrain.progress import Progress
 from posttrain.recipes._live import Live, open_live
-from posttrain.recipes._warm_up import learnt_rows, verified_rows
+from posttrain.recipes._sft_rows import learnt_rows, verified_rows
 from posttrain.recipes.rlvr import Rlvr
 from posttrain.rollout.workers import rollout
 from posttrain.store.run_dir import RunDir

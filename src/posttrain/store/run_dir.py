@@ -8,6 +8,7 @@
     trajectories/STAGE.jsonl every attempt, whole
     results.json            the final table
     checkpoints/  model/    weights
+    refused/                batches that a training step refused, whole
 
 Rows carry ``stage`` and ``step``. A step that was not committed before a kill is marked (never deleted) by ``rewind``,
 readers skip its rows, and the resumed run writes them anew: nothing is lost that was reported, nothing is doubled.
