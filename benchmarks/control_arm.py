@@ -33,7 +33,7 @@ from posttrain.evals.compare import compare
 from posttrain.evals.suite import evaluate, held_out_tasks
 from posttrain.progress import Progress
 from posttrain.recipes._live import Live, open_live
-from posttrain.recipes._warm_up import learnt_rows, verified_rows
+from posttrain.recipes._sft_rows import learnt_rows, verified_rows
 from posttrain.recipes.rlvr import Rlvr
 from posttrain.rollout.workers import rollout
 from posttrain.store.run_dir import RunDir
@@ -73,7 +73,9 @@ class Control:
         requests = [(next(streams[e.name]), e, 1000 + self.rounds) for e in self.environments for _ in range(share)]
         sampling = Sampling(temperature=warm_up.temperature, max_tokens=max(t.limits.max_tokens for t, _, _ in requests))
         size, seed = warm_up.rejection_samples, self.recipe.seed
-        groups = await rollout(requests, self.live.engine, group_size=size, seed=seed, sampling=sampling)
+        groups = await rollout(
+            requests, self.live.engine, group_size=size, seed=seed, sampling=sampling, concurrency=self.live.slots
+        )
         kept = verified_rows(groups)
         self.rounds += 1
         self.kept_rows += len(kept)
@@ -134,7 +136,7 @@ async def control(run: RunDir, arm: str, progress: Progress) -> dict[str, Any]:
         at = Control(recipe, live, environments, known, budget, progress)
         await {"rows": partial(at.rows, known), "fixed": at.fixed, "iterated": at.iterated}[arm]()
         spent = at.spent()
-        after = await evaluate(everywhere, live.engine, tasks=tasks, seed=recipe.seed)
+        after = await evaluate(everywhere, live.engine, tasks=tasks, seed=recipe.seed, concurrency=live.slots)
     transfer = [e.name for e in recipe.transfer]
     figures = compare(after, list(run.trajectories("after_rl")), names=("control", "rlvr"), transfer=transfer, seed=recipe.seed)
     overall = figures["overall"]

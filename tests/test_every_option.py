@@ -80,6 +80,17 @@ class With:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """An option's other value that must be refused, for one whose refusal is what it does; ``why`` matches the error.
+
+    Anywhere else an error is no observation: an option that only breaks a run would seem to act.
+    """
+
+    value: Any
+    why: str
+
+
+@dataclass(frozen=True)
 class Line:
     """``watch`` says what can be observed of a plug-in with the options ``base``, any of which may be made from the place."""
 
@@ -246,7 +257,7 @@ def watch_policy(policy: Policy, place: Place) -> Any:
             "stale": outcome(lambda: live.step(trajectories(2), Clipped()).metrics["policy_version"]),
         }
 
-    return outcome(steps), held
+    return steps(), held
 
 
 def watch_rows(rows: Rows, _: Place) -> Any:
@@ -276,8 +287,6 @@ def watch_job(job: Any, place: Place) -> Any:
             events = sorted(repr({k: v for k, v in e.items() if not any(c in k for c in CLOCKS)}) for e in run.events())
             saved = sorted(p.name for p in run.checkpoints.iterdir())
             return sorted(results), turns, metrics, events, saved, weights, torch.get_num_threads()
-    except PosttrainError as error:
-        return str(error)
     finally:
         torch.set_num_threads(threads)
 
@@ -392,10 +401,10 @@ TABLE: dict[type[Any], Line] = {
             "warmup_steps": 3,
             "tokens_per_batch": 60,
             "share_prefix": False,
-            "precision": "fast",
+            "precision": Refused("fast", "trains a module in torch.bfloat16"),
             "activation_checkpointing": True,
             "reference": True,
-            "max_logprob_gap": 0.01,
+            "max_logprob_gap": Refused(0.01, "differ on logprobs .* budget 0.01"),
             "max_staleness": 2,
         },
         {"lr": 1e-3, "precision": "exact", "max_logprob_gap": 1e9},
@@ -422,17 +431,17 @@ TABLE: dict[type[Any], Line] = {
         watch_job,
         {
             "model": other_model,
-            "device": "nowhere",
+            "device": Refused("nowhere", "There is no device 'nowhere'"),
             "precision": "fast",
             "threads": 2,
             "seed": 1,
             "minutes": With(0.001, {"steps": 5}),
-            "environments": (EASY,),
-            "transfer": (EASY,),
+            "environments": With((EASY,), {"eval_tasks": 4}),
+            "transfer": With((EASY,), {"eval_tasks": 4}),
             "data": at("others.jsonl"),
             "reward": at("another.py"),
             "rows": rows_of("others.jsonl"),
-            "engine": Native(max_context=16),
+            "engine": Native(max_context=22),
             "train": Policy(lr=1e-2),
             "warm_up": WarmUp(steps=0, rejection_steps=0),
             "eval_tasks": 3,
@@ -468,12 +477,12 @@ TABLE: dict[type[Any], Line] = {
         watch_job,
         {
             "model": other_model,
-            "device": "nowhere",
+            "device": Refused("nowhere", "There is no device 'nowhere'"),
             "precision": "fast",
             "threads": 2,
             "seed": With(1, {"temperature": 1.0}),
-            "environments": (EASY,),
-            "engine": Native(max_context=16),
+            "environments": With((EASY,), {"eval_tasks": 4}),
+            "engine": Native(max_context=22),
             "eval_tasks": 3,
             "few_shot": 1,
             "samples": 2,
@@ -506,6 +515,11 @@ def cases(jobs: bool) -> list[Any]:
 def check(cls: type[Any], option: str, place: Place) -> None:
     line = TABLE[cls]
     change = line.changes[option]
+    if isinstance(change, Refused):
+        line.watch(cls(**made(line.base, place)), place)
+        with pytest.raises(PosttrainError, match=change.why):
+            line.watch(cls(**made({**line.base, option: change.value}, place)), place)
+        return
     change = change if isinstance(change, With) else With(change)
     base = made({**line.base, **change.options}, place)
     changed = {**base, **made({option: change.value, **change.along}, place)}
@@ -549,7 +563,8 @@ def test_one_precision_for_a_run(place: Place) -> None:
     job = Rlvr(**made({**RLVR, "steps": 0, "precision": "auto", "engine": Native(precision="exact")}, place))
     other = Rlvr(**made({**RLVR, "steps": 0, "precision": "exact"}, place))
     assert watch_job(job, place) == watch_job(other, place)
-    assert "engine.precision or train.precision is 'exact'" in watch_job(replace(job, precision="fast"), place)
+    with pytest.raises(UsageError, match=r"engine\.precision or train\.precision is 'exact'"):
+        watch_job(replace(job, precision="fast"), place)
 
 
 def test_a_reward_without_rows_is_refused(place: Place) -> None:

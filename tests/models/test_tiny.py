@@ -53,3 +53,17 @@ def test_any_text_round_trips() -> None:
 def test_what_cannot_be_is_refused(wrong: dict[str, int], tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         make_tiny(tmp_path / "x", **wrong)  # type: ignore[arg-type]
+
+
+def test_only_a_tiny_model_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years")
+    with pytest.raises(UsageError, match="mine holds something that is not a tiny model; name a new or empty directory"):
+        make_tiny(tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years"
+    (tmp_path / "empty").mkdir()
+    first = digest(make_tiny(tmp_path / "empty"))
+    with pytest.raises(UsageError, match="smaller vocabulary"):
+        make_tiny(tmp_path / "empty", vocab=100_000)
+    assert digest(tmp_path / "empty") == first, "one that cannot be made replaces nothing"
+    assert digest(make_tiny(tmp_path / "empty", seed=1)) != first

@@ -23,8 +23,10 @@ from posttrain.envs._base import Environment
 from posttrain.errors import HostError, InvalidRun, UsageError
 from posttrain.losses.cross_entropy import CrossEntropy
 from posttrain.progress import Progress
-from posttrain.recipes._stages import Clock
-from posttrain.recipes._warm_up import Rehearsal, WarmUp, training_tasks
+from posttrain.recipes._clock import Clock
+from posttrain.recipes._rehearsal import Rehearsal
+from posttrain.recipes._sft_rows import training_tasks
+from posttrain.recipes._warm_up import WarmUp
 from posttrain.store.run_dir import RunDir
 from posttrain.types import Trajectory
 
@@ -87,6 +89,9 @@ def test_a_run_leaves_everything_behind(tiny_model: Path, tmp_path: Path) -> Non
     assert result["transfer"]["num_families"] == 1
     assert result["overall"]["num_families"] == 2
     assert all(row["peak_memory_bytes"] > 1e8 and row["cpu_seconds"] > 0 for row in run.metrics())
+    listed = {(e["stage"], e["step"]): e["num"] for e in run.events() if e["kind"] == "dropped"}
+    counted = {(r["stage"], r["step"]): r["rows_dropped"] for r in run.metrics() if r.get("rows_dropped")}
+    assert listed == counted and counted, "guarantee A16: every dropped row is counted and can be listed"
 
 
 def test_own_rows_with_an_own_reward_train_and_every_sample_can_be_looked_at(
@@ -185,6 +190,13 @@ def test_a_bad_row_leaves_no_directory_behind(tiny_model: Path, tmp_path: Path, 
     start(tmp_path / "run", job(tiny_model, **own, environments=[], steps=1))
 
 
+def test_a_mistyped_option_costs_nobody_a_file(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match=r"thesis\.txt.*new or empty one with --out"):
+        posttrain.run("quickstart", "model=/no/such/model", out=tmp_path, progress=Progress(quiet=True))
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
 def test_minutes_become_a_number_of_steps_once(tiny_model: Path, tmp_path: Path) -> None:
     start(tmp_path / "run", job(tiny_model, minutes=0.01, steps=50))
     run = RunDir.open(tmp_path / "run")
@@ -273,12 +285,12 @@ def test_an_evaluation_that_nothing_judged_is_no_score_of_0(tiny_model: Path, tm
 def test_a_disk_too_small_for_the_run_is_said_before_anything_is_sampled(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from posttrain.recipes import _stages
+    from posttrain.recipes import _points
 
     with monkeypatch.context() as patch:
-        patch.setattr(_stages.shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000))
+        patch.setattr(_points.shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000))
         with pytest.raises(
-            HostError, match=r"0\.0 GB free, and this run writes at least 0\.0 GB \(2 checkpoints and the model\)"
+            HostError, match=r"0\.0 GB free, and this run takes up to 0\.0 GB \(3 checkpoints of 0\.0 GB at once, and the model\)"
         ):
             start(tmp_path / "run", job(tiny_model, few_shot=0, eval_tasks=4))
     assert not RunDir.open(tmp_path / "run").commits()
@@ -286,6 +298,84 @@ def test_a_disk_too_small_for_the_run_is_said_before_anything_is_sampled(
     run = RunDir.open(tmp_path / "run")
     least = min(sum(f.stat().st_size for f in c.iterdir()) for c in run.checkpoints.iterdir())
     assert run.status == "finished" and least > 1_000
+
+
+@pytest.mark.parametrize("changes", [{}, {"steps": 0}, {"steps": 1}, {"warm_up": {"steps": 0, "rejection_steps": 0}}])
+@pytest.mark.parametrize("reference", [False, True])
+def test_the_room_asked_for_is_what_is_held_at_once(
+    tiny_model: Path,
+    tmp_path: Path,
+    own: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    reference: bool,
+) -> None:
+    from posttrain.recipes import _points
+
+    most = 0
+    whole = RunDir.commit
+
+    def watched(run: RunDir, *args: Any, **kw: Any) -> None:
+        nonlocal most
+        most = max(most, sum(f.stat().st_size for f in run.checkpoints.rglob("*") if f.is_file()))
+        whole(run, *args, **kw)
+
+    small = {"environments": [{"name": "logic/pick_extreme"}], "transfer": [], "eval_tasks": 4, "checkpoint_every": 1}
+    table = job(tiny_model, **own, **small, train={"reference": reference}, **changes)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDir, "commit", watched)
+        start(tmp_path / "run", table)
+    ended = [f for d in ("checkpoints", "model") for f in (tmp_path / "run" / d).rglob("*.safetensors")]
+    most = max(most, sum(f.stat().st_size for f in ended))
+    monkeypatch.setattr(_points.shutil, "disk_usage", lambda path: SimpleNamespace(free=0.9 * most))
+    with pytest.raises(HostError, match="this run takes up to"):
+        start(tmp_path / "refused", table)
+    monkeypatch.setattr(_points.shutil, "disk_usage", lambda path: SimpleNamespace(free=1.1 * most))
+    start(tmp_path / "again", table)
+
+
+def test_names_that_collide_are_refused_before_anything_starts(tmp_path: Path, own: dict[str, Any]) -> None:
+    sums = {"name": "math_computation/arithmetic"}
+    for table, two in (
+        ({"environments": [sums, {**sums, "level": [5]}]}, r"environments\[0\] and environments\[1\]"),
+        ({"environments": [{"name": "logic/pick_extreme"}, sums], "transfer": [sums]}, r"environments\[1\] and transfer\[0\]"),
+    ):
+        with pytest.raises(UsageError, match=rf"{two} are both math_computation/arithmetic.*level = \[0, 5\]"):
+            start(tmp_path / "run", job(Path("no/such/model"), **{"transfer": [], **table}))
+        assert not (tmp_path / "run").exists()
+    with pytest.raises(UsageError, match=r"environments\[0\] and rows are both rows/rows"):
+        entry = {"name": "rows", "data": own["data"], "reward": own["reward"]}
+        start(tmp_path / "run", job(Path("no/such/model"), **own, environments=[entry]))
+    with pytest.raises(UsageError, match=r"environments\[0\] and environments\[1\] are both math"):
+        start(tmp_path / "run", {"recipe": "evaluate", "model": "no/such/model", "environments": [sums, sums]})
+
+
+def test_as_many_attempts_are_made_at_once_as_the_engine_has_slots(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from posttrain.recipes import _stages
+
+    seen: list[int] = []
+    for name in ("rollout", "evaluate"):
+        whole = getattr(_stages, name)
+
+        def watched(*args: Any, whole: Any = whole, concurrency: int = 0, **kw: Any) -> Any:
+            seen.append(concurrency)
+            return whole(*args, concurrency=concurrency, **kw)
+
+        monkeypatch.setattr(_stages, name, watched)
+    start(tmp_path / "run", job(tiny_model, steps=1, eval_tasks=4, engine={"max_slots": 144}))
+    assert seen == [144] * 6  # four evaluations, rejection sampling, one step
+    evaluated = {"recipe": "evaluate", "model": str(tiny_model), "precision": "exact", "eval_tasks": 4}
+    start(tmp_path / "eval", {**evaluated, "environments": job(tiny_model)["transfer"], "engine": {"max_slots": 7}})
+    assert seen[6:] == [7]
+
+
+def test_a_batch_that_a_step_refused_is_kept(tiny_model: Path, tmp_path: Path, own: dict[str, Any]) -> None:
+    table = job(tiny_model, **own, environments=[], transfer=[], eval_tasks=2, warm_up={"steps": 0, "rejection_steps": 0})
+    with pytest.raises(InvalidRun, match=r"step 0 was refused.*the batch is kept in .*refused.step-000000\.jsonl"):
+        start(tmp_path / "run", {**table, "train": {"max_logprob_gap": 1e-15}})
+    assert len((tmp_path / "run" / "refused" / "step-000000.jsonl").read_text().splitlines()) == 8  # 4 tasks, groups of 2
 
 
 def test_a_disk_that_fills_up_at_the_report_can_be_resumed(

@@ -231,6 +231,40 @@ def test_wrong_directories_are_named(tmp_path: Path) -> None:
         RunDir.open(tmp_path / "r", write=True).write_metrics("../x", 0, {})
 
 
+@pytest.mark.parametrize("name", ["thesis.txt", "options.toml", "model/model.safetensors", ".git/HEAD"])
+def test_a_directory_that_holds_anything_else_is_refused_and_left_alone(tmp_path: Path, name: str) -> None:
+    mine = tmp_path / "mine" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("years of work")
+    with pytest.raises(UsageError, match=f"mine holds '{name.split('/')[0]}', which is no part of a run"):
+        RunDir.create(tmp_path / "mine", {})
+    assert mine.read_text() == "years of work" and not (tmp_path / "mine" / "lock").exists()
+
+
+def test_a_start_that_was_killed_can_be_made_again(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path / "whole", {"recipe": "rlvr"})
+    run.close()
+    for last in (["lock"], ["lock", "trajectories", "model"], ["lock", "trajectories", "checkpoints", "model", "options.toml"]):
+        shutil.copytree(tmp_path / "whole", tmp_path / str(len(last)))
+        for path in (tmp_path / str(len(last))).iterdir():
+            if path.name not in last:
+                path.rmdir() if path.is_dir() else path.unlink()
+        RunDir.create(tmp_path / str(len(last)), {"recipe": "rlvr"}).close()
+
+
+def test_what_is_discarded_is_what_was_made(tmp_path: Path) -> None:
+    for name in ("new", "empty", "kept"):
+        if name != "new":
+            (tmp_path / name).mkdir()
+        run = RunDir.create(tmp_path / name, {})
+        if name == "kept":
+            (tmp_path / name / "model" / "mine.txt").write_text("put here meanwhile")
+        run.close()
+        run.discard_unstarted()
+    assert not (tmp_path / "new").exists() and list((tmp_path / "empty").iterdir()) == []
+    assert [p.name for p in (tmp_path / "kept").rglob("*")] == ["model", "mine.txt"]
+
+
 def test_results_and_notes(tmp_path: Path) -> None:
     with RunDir.create(tmp_path / "r", {}) as run:
         assert run.results() == {}

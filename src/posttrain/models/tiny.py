@@ -19,6 +19,8 @@ Kind = Literal["llama", "qwen2", "gemma3", "mixtral"]
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
+MARK = ".tiny"  # says that a directory was made here and may be replaced
+
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -44,11 +46,11 @@ _LINES = (
 def make_tiny(
     path: str | Path, *, seed: int = 0, kind: Kind = "llama", hidden: int = 64, layers: int = 2, vocab: int = 512
 ) -> Path:
-    """Writes the model into ``path`` (replaced if it holds one already) and returns it; a pure function of its arguments.
+    """Writes the model into ``path`` (replaced if it holds such a one already) and returns it; a pure function of its arguments.
 
     ``kind``: "llama" (grouped-query attention, tied embeddings), "qwen2" (biases, untied), "gemma3" (sliding window, query and
     key norms, capped logits), "mixtral" (four experts, two chosen). ``vocab`` counts the special tokens and is at least 300.
-    Raises UsageError for an unknown kind or sizes that cannot be.
+    Raises UsageError for an unknown kind, sizes that cannot be, or a directory that holds anything else.
     """
     if kind not in get_args(Kind):
         raise UsageError(f"There is no tiny model of kind {kind!r}.{nearest(kind, get_args(Kind))}")
@@ -60,9 +62,12 @@ def make_tiny(
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file; a tiny model is written into a directory.")
+    if path.exists() and any(path.iterdir()) and not (path / MARK).is_file():
+        raise UsageError(f"{path} holds something that is not a tiny model; name a new or empty directory.")
+    tokenizer = make_tokenizer(vocab)
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
-    tokenizer = make_tokenizer(vocab)
+    (path / MARK).touch()
     with quiet():
         tokenizer.save_pretrained(path)
         _make_model(kind, seed, hidden, layers, vocab, tokenizer).save_pretrained(path)

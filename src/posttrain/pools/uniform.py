@@ -23,7 +23,7 @@ class Uniform:
 
 
 class OpenUniform(OpenPool):
-    """State: how many tasks each environment has given."""
+    """State: how far each environment was read, and how many tasks it has given."""
 
     def __init__(self, environments: Sequence[TaskSource], seed: int) -> None:
         self.seed = seed
@@ -63,12 +63,13 @@ class OpenUniform(OpenPool):
         """Teaches nothing here."""
 
     def state(self) -> dict[str, Any]:
-        """Positions in the streams."""
+        """Positions in the streams, and which of them gave up."""
         names = [s.name for s in self.sources]
         return {
             "turn": self.turn,
             "environments": names,
             "positions": [s.position for s in self.streams],
+            "exhausted": [s.exhausted for s in self.streams],
             "drawn": list(self.drawn),
         }
 
@@ -79,5 +80,6 @@ class OpenUniform(OpenPool):
             raise UsageError(f"the saved task pool is over {state['environments']}, this run has {names}; start a new run")
         self._start()
         self.turn, self.drawn = state["turn"], list(state["drawn"])
-        for i, position in enumerate(state["positions"]):
-            self.pasts[i] = list(self.streams[i].advance(position).values())
+        for i, stream in enumerate(self.streams):
+            self.pasts[i] = list(stream.advance(state["positions"][i]).values())
+            stream.exhausted = state["exhausted"][i]

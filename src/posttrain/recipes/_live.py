@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from posttrain.engines._base import Engine
@@ -29,25 +30,33 @@ class Live:
     module: Any  # the transformers module that both sides run
     policy: OpenPolicy
     engine: Engine
+    slots: int  # turns that the engine samples at a time
     precision: str
 
 
 @asynccontextmanager
 async def open_live(
-    model: str, engine: Native, train: Policy, *, precision: Precision = "auto", device: str = "cpu", threads: int = 0
+    model: str,
+    engine: Native,
+    train: Policy,
+    *,
+    precision: Precision = "auto",
+    device: str = "cpu",
+    threads: int = 0,
+    refused: Path | None = None,
 ) -> AsyncIterator[Live]:
     """Loads ``model`` and opens policy and engine over the same weights; "auto" measures whether bf16 pays here.
 
-    Both run in one precision. "exact" in ``engine`` or ``train`` asks for it as ``precision`` does. Raises UsageError where
-    ``precision`` says otherwise.
+    Both run in one precision. "exact" in ``engine`` or ``train`` asks for it as ``precision`` does. Batches that the policy
+    refuses are kept under ``refused``. Raises UsageError where ``precision`` says otherwise.
     """
     from posttrain.train.publish import publish
 
     module, renderer, chosen = _load(model, _agreed(precision, engine.precision, train.precision), device, threads)
-    policy = replace(train, precision=chosen).open(module, renderer)
+    policy = replace(train, precision=chosen).open(module, renderer, refused=refused)
     async with replace(engine, precision=chosen).open(module, renderer) as opened:
         await publish(policy, opened)
-        yield Live(renderer=renderer, module=module, policy=policy, engine=opened, precision=chosen)
+        yield Live(renderer=renderer, module=module, policy=policy, engine=opened, slots=engine.max_slots, precision=chosen)
 
 
 @asynccontextmanager

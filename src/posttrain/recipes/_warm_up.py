@@ -10,30 +10,26 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from posttrain.losses._base import Loss
 from posttrain.losses.cross_entropy import CrossEntropy
 from posttrain.recipes._ranges import require_at_least
+from posttrain.recipes._rehearsal import Rehearsal
+from posttrain.recipes._sft_rows import AHEAD, judged_right, learnt_rows, oracle_rows, training_tasks, verified_rows
+from posttrain.recipes._stages import note_dropped, sample
 from posttrain.recipes._usage import used
-from posttrain.rollout.scripted import rows_of_oracles
-from posttrain.rollout.workers import rollout
 from posttrain.train.publish import publish
-from posttrain.types import Group, Sampling, Task, Trajectory
+from posttrain.types import Trajectory
 
 if TYPE_CHECKING:
     from posttrain.envs._base import Environment
     from posttrain.progress import Progress
     from posttrain.recipes._live import Live
     from posttrain.store.run_dir import RunDir
-    from posttrain.train.policy import OpenPolicy
-
-AHEAD = 512  # tasks of a stream that the warm-up leaves to the pool, which begins with them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +74,7 @@ class WarmUp:
         stage: str = "warm_up",
     ) -> int:
         """Runs the warm-up on ``live`` and returns its number of steps; the caller saves."""
-        rows = await oracle_rows(live, environments, self.steps * self.rows_per_step)
+        rows = await self.worked_rows(live, environments, run, progress, stage)
         once = min(self.steps, -(-len(rows) // self.rows_per_step))
         steps = once * self.epochs
         progress.stage(stage, steps + self.rejection_steps)
@@ -93,6 +89,21 @@ class WarmUp:
         for i in range(more):
             await self.step(live, kept[i::more], run, progress, stage, steps + i)
         return steps + more
+
+    async def worked_rows(
+        self, live: Live, environments: Sequence[Environment], run: RunDir, progress: Progress, stage: str
+    ) -> list[Trajectory]:
+        """The oracle rows; how many were not judged right, and so are not learnt, is said in the log and listed in an event."""
+        made = await oracle_rows(live, environments, self.steps * self.rows_per_step)
+        rows, refused = await judged_right(live, environments, made)
+        if refused:
+            said = ", ".join(f"{n} {status}" for status, n in Counter(status for _, status in refused).items())
+            progress.log(
+                f"warm-up: left out {len(refused)} of {len(made)} worked answers that their own verifiers do not "
+                f"judge right ({said}), the first to {refused[0][0]}"
+            )
+            run.write_event(kind="worked_answers_refused", stage=stage, step=0, num=len(refused), rows=refused)
+        return rows
 
     def within(self, minutes: float) -> WarmUp:
         """The same, smaller where ``minutes`` (0: no bound) leaves less than three for each epoch, or less than eleven in all.
@@ -118,6 +129,7 @@ class WarmUp:
         await publish(live.policy, live.engine)
         seconds = time.monotonic() - began
         run.write_trajectories(stage, step, result.trajectories)
+        note_dropped(run, stage, step, result.dropped)
         run.write_metrics(stage, step, {**result.metrics, "rows": len(rows), "train_seconds": seconds, **used(cpu)})
         progress.update(step + 1, loss=result.metrics["loss"], tokens_per_second=result.metrics["num_tokens_trained"] / seconds)
 
@@ -136,66 +148,13 @@ class WarmUp:
         """The policy's own answers that its verifiers accept, one a task (not of the ``known`` prompts), with advantage 1."""
         share = -(-self.rejection_tasks // max(len(environments), 1))
         requests = [(task, env, 0) for env in environments for task in training_tasks(env, share, AHEAD, known)]
-        groups = await rollout(
-            requests,
-            live.engine,
-            group_size=self.rejection_samples,
-            seed=seed,
-            sampling=Sampling(temperature=self.temperature, max_tokens=max(task.limits.max_tokens for task, _, _ in requests)),
-            events=partial(run.write_event, stage=stage, step=step),
-            expected=(live.policy.version, live.policy.weights_hash()),
+        if not requests:
+            progress.log("rejection sampling: no task is left to ask (raise warm_up.rejection_tasks, or bring more rows)")
+            return []
+        groups = await sample(
+            live, requests, run, stage, step, group_size=self.rejection_samples, temperature=self.temperature, seed=seed
         )
         kept = verified_rows(groups)
         run.write_event(kind="rejection_sampling", stage=stage, step=step, tasks=len(groups), kept=len(kept))
         progress.log(f"rejection sampling: kept {len(kept)} verified answers of {len(groups)} tasks")
         return kept
-
-
-@dataclass(frozen=True, slots=True)
-class Rehearsal:
-    """Rows that were learnt before RLVR and are seen again after each of its steps, ``num`` at a time."""
-
-    rows: Sequence[Trajectory]
-    num: int
-    loss: Loss
-
-    def at(self, step: int) -> list[Trajectory]:
-        """The rows whose turn it is; the same ones in a resumed run."""
-        return [self.rows[(step * self.num + i) % len(self.rows)] for i in range(min(self.num, len(self.rows)))]
-
-    def __call__(self, policy: OpenPolicy, step: int) -> dict[str, float]:
-        """One SFT step, not published, and its figures."""
-        if not self.rows:
-            return {}
-        metrics = policy.step(self.at(step), self.loss).metrics
-        return {"rehearsal_loss": metrics["loss"], "rehearsal_grad_norm": metrics["grad_norm"]}
-
-
-def learnt_rows(run: RunDir) -> list[Trajectory]:
-    """The rows of a run's warm-up, oracle's and verified ones, each once however often it was seen."""
-    return [replace(t, advantage=1.0) for t in {t.id: t for t in run.trajectories("warm_up")}.values()]
-
-
-def verified_rows(groups: Sequence[Group]) -> list[Trajectory]:
-    """The shortest verified attempt of each group as an SFT row: it is least likely to be right by luck after a wrong step."""
-    kept = []
-    for group in groups:
-        good = [t for t in group.trained if t.verdict is not None and t.verdict.status == "ok"]
-        if good:
-            best = min(good, key=lambda t: (t.num_sampled, t.attempt))
-            kept.append(replace(best, advantage=1.0, sampling=None))
-    return kept
-
-
-def training_tasks(environment: Environment, n: int, skip: int, known: frozenset[str] = frozenset()) -> list[Task]:
-    """n tasks, not held out and no ``known`` prompt, after the first ``skip`` such; the last n where the data end before."""
-    stream = (t for t in environment.tasks() if not t.held_out and t.prompt_hash not in known)
-    return list(deque(islice(stream, skip + n), maxlen=n))
-
-
-async def oracle_rows(live: Live, environments: Sequence[Environment], n: int) -> list[Trajectory]:
-    """n worked reference trajectories, interleaved over the environments that have an oracle."""
-    able = [e for e in environments if e.reference(training_tasks(e, 1, 0)[0]) is not None]
-    share = -(-n // max(len(able), 1))
-    columns = [await rows_of_oracles(training_tasks(e, share, AHEAD), e, live.renderer) for e in able]
-    return [row for rank in range(share) for column in columns if rank < len(column) for row in (column[rank],)][:n]

@@ -13,9 +13,11 @@ from posttrain.engines.native import Native
 from posttrain.envs._base import Environment
 from posttrain.errors import UsageError
 from posttrain.evals.suite import few_shot, held_out_tasks
+from posttrain.recipes._clock import Clock
+from posttrain.recipes._environments import require_distinct, say_repeats
 from posttrain.recipes._live import Precision, open_engine
 from posttrain.recipes._ranges import require_at_least
-from posttrain.recipes._stages import Clock, evaluation, finish
+from posttrain.recipes._stages import evaluation, finish
 from posttrain.rollout.scripted import check_environments
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class Evaluate:
         """The job, top to bottom."""
         if not self.environments:
             raise UsageError("there is nothing to evaluate on: name environments, as [[environments]] tables")
+        require_distinct(environments=self.environments)
         clock = Clock(run)
         tasks = {e.name: held_out_tasks(e, self.eval_tasks) for e in self.environments}
         if self.few_shot:
@@ -57,6 +60,7 @@ class Evaluate:
         async with open_engine(
             self.model, self.engine, precision=self.precision, device=self.device, threads=self.threads
         ) as engine:
+            say_repeats(self.environments, progress)
             await check_environments(self.environments, engine.renderer)
             found = await evaluation(
                 "eval",
@@ -66,6 +70,7 @@ class Evaluate:
                 run=run,
                 progress=progress,
                 seed=self.seed,
+                concurrency=self.engine.max_slots,
                 samples=self.samples,
                 temperature=self.temperature,
             )

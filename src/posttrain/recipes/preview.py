@@ -11,9 +11,9 @@ from posttrain import options
 from posttrain.errors import UsageError
 from posttrain.progress import Progress
 from posttrain.recipes._live import open_live
-from posttrain.recipes._stages import group_figures
+from posttrain.recipes._sft_rows import oracle_rows
+from posttrain.recipes._stages import group_figures, require_judged
 from posttrain.recipes._usage import peak_memory
-from posttrain.recipes._warm_up import oracle_rows
 from posttrain.recipes.rlvr import Rlvr
 from posttrain.rollout.scripted import check_environments
 from posttrain.rollout.workers import rollout
@@ -52,6 +52,7 @@ async def _preview(recipe: Rlvr, progress: Progress) -> dict[str, Any]:
             requests, live.engine, group_size=recipe.group_size, seed=recipe.seed, sampling=sampling, progress=progress
         )
         rolled = time.monotonic() - began
+        require_judged([t for g in groups for t in g.trajectories], "the preview")
         step = await _time_a_step(live, recipe, groups)
     figures = group_figures(groups)
     predicted = _predict(recipe, len(environments) + len(recipe.transfer), rolled, step)

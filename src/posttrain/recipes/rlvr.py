@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,21 +21,22 @@ from posttrain.engines.native import Native
 from posttrain.envs._base import Environment
 from posttrain.envs.rows import Rows
 from posttrain.errors import UsageError
-from posttrain.evals.suite import few_shot, held_out_tasks
+from posttrain.evals.suite import held_out_tasks
 from posttrain.losses._base import Loss
 from posttrain.losses.clipped import Clipped
 from posttrain.pools._base import Pool
 from posttrain.pools.hard_mining import HardMining
+from posttrain.recipes._clock import CALIBRATION, Clock
+from posttrain.recipes._environments import own_rows, require_distinct, say_repeats, with_examples
 from posttrain.recipes._live import Live, Precision, open_live
+from posttrain.recipes._points import go_back, require_space, save_point
 from posttrain.recipes._ranges import require_at_least
-from posttrain.recipes._stages import CALIBRATION, Clock, evaluation, finish, go_back, group_figures, require_space, save_point
+from posttrain.recipes._stages import evaluation, finish, group_figures, note_dropped, sample
 from posttrain.recipes._usage import used
 from posttrain.recipes._warm_up import WarmUp
 from posttrain.rollout.scripted import check_environments
-from posttrain.rollout.workers import rollout
 from posttrain.train.policy import Policy
 from posttrain.train.publish import publish
-from posttrain.types import Sampling
 
 if TYPE_CHECKING:
     from posttrain.pools._base import OpenPool
@@ -94,21 +95,35 @@ class Rlvr:
         tasks = {e.name: held_out_tasks(e, self.num_eval_tasks()) for e in everywhere}
         precision = run.info.get("precision", self.precision)  # what was measured once holds for the whole run
         async with open_live(
-            self.model, self.engine, self.train, precision=precision, device=self.device, threads=self.threads
+            self.model,
+            self.engine,
+            self.train,
+            precision=precision,
+            device=self.device,
+            threads=self.threads,
+            refused=run.path / "refused",
         ) as live:
             run.note(precision=live.precision)
-            require_space(run, live, 1 + bool(self.steps))
+            saves = -(-self.steps // self.checkpoint_every)
+            require_space(run, live, warm_up=self.warm_up.num_steps > 0, saves=saves)
             await check_environments(everywhere, live.renderer)
+            say_repeats(everywhere, progress)
             pool = self.pool.open(environments, self.seed)
             stage, step = await go_back(run, live, pool, progress)
-            look = partial(evaluation, engine=live.engine, environments=everywhere, run=run, progress=progress, seed=self.seed)
+            look = partial(
+                evaluation,
+                engine=live.engine,
+                environments=everywhere,
+                run=run,
+                progress=progress,
+                seed=self.seed,
+                concurrency=live.slots,
+            )
 
             stages = {"before": await look("before", tasks=tasks)}
             if self.few_shot:
-                able = [e for e in everywhere if e.reference(tasks[e.name][0]) is not None]
-                shown = {e.name: [few_shot(e, t, self.few_shot) for t in tasks[e.name]] for e in able}
-                stages["few_shot"] = await look("few_shot", tasks=shown)
-            if self.warm_up.steps + self.warm_up.rejection_steps:
+                stages["few_shot"] = await look("few_shot", tasks=with_examples(everywhere, tasks, self.few_shot))
+            if self.warm_up.num_steps:
                 if not stage:
                     taken = await self.warm_up.within(self.minutes).train(live, environments, run, progress, seed=self.seed)
                     save_point(run, "warm_up", max(taken - 1, 0), live, pool, {"steps": taken}, clock)
@@ -137,15 +152,8 @@ class Rlvr:
         while step < steps:
             began, cpu = time.monotonic(), time.process_time()
             requests = [(task, by_name[task.environment], visit) for task, visit in pool.next(self.tasks_per_step)]
-            budget = max(task.limits.max_tokens for task, _, _ in requests)
-            groups = await rollout(
-                requests,
-                live.engine,
-                group_size=self.group_size,
-                seed=self.seed,
-                sampling=Sampling(temperature=self.temperature, max_tokens=budget),
-                events=partial(run.write_event, stage="rlvr", step=step),
-                expected=(live.policy.version, live.policy.weights_hash()),
+            groups = await sample(
+                live, requests, run, "rlvr", step, group_size=self.group_size, temperature=self.temperature, seed=self.seed
             )
             rolled = time.monotonic()
             for group in groups:
@@ -153,10 +161,12 @@ class Rlvr:
             figures = group_figures(groups)
             groups = self.advantage(live.policy.annotate(groups, self.loss.annotations))
             result = live.policy.step([t for g in groups for t in g.trajectories], self.loss)
-            figures |= rehearse(live.policy, step)
+            rehearsed, left_out = rehearse(live.policy, step)
             await publish(live.policy, live.engine)
             seconds = time.monotonic() - began
             run.write_trajectories("rlvr", step, result.trajectories)
+            note_dropped(run, "rlvr", step, [*result.dropped, *left_out])
+            figures |= rehearsed
             figures |= result.metrics | {
                 "rollout_seconds": rolled - began,
                 "train_seconds": began + seconds - rolled,
@@ -171,9 +181,7 @@ class Rlvr:
                 steps = clock.steps_that_fit(self.minutes, self.steps)
                 run.note(rlvr_steps=steps)
                 progress.stage("rlvr", steps)
-            progress.update(
-                step, reward=figures["reward"], mixed=figures["mixed_groups"], tokens_per_second=figures["tokens_per_second"]
-            )
+            progress.update(step, **{n: figures[n] for n in ("reward", "mixed_groups", "tokens_per_second") if n in figures})
             if step == steps or saving:
                 save_point(run, "rlvr", step - 1, live, pool, {"steps": steps} if step == steps else None, clock)
 
@@ -182,14 +190,9 @@ class Rlvr:
         return min(self.eval_tasks, max(8, round(self.minutes * 60 / 16))) if self.minutes else self.eval_tasks
 
     def training_environments(self) -> tuple[Environment, ...]:
-        """The environments that train, your own rows among them. Raises ``UsageError`` when there is none."""
-        own: tuple[Environment, ...] = ()
-        if self.rows is not None or self.data is not None:
-            rows = self.rows if self.rows is not None else Rows()
-            rows = rows if self.data is None else replace(rows, data=self.data)
-            own = (rows if self.reward is None else replace(rows, reward=self.reward),)
-        elif self.reward is not None:
-            raise UsageError(f"reward = {str(self.reward)!r} judges your own rows, and there are none: give data=ROWS.jsonl too")
+        """The environments that train, your own rows among them. Raises ``UsageError`` for none, and for two of one name."""
+        own = own_rows(self.rows, self.data, self.reward)
         if not self.environments and not own:
             raise UsageError("the recipe trains on nothing: name environments, or give data=ROWS.jsonl and reward=REWARD.py")
+        require_distinct(environments=self.environments, transfer=self.transfer, rows=own)
         return (*self.environments, *own)

@@ -8,6 +8,7 @@
     trajectories/STAGE.jsonl every attempt, whole
     results.json            the final table
     checkpoints/  model/    weights
+    refused/                batches that a training step refused, whole
 
 Rows carry ``stage`` and ``step``. A step that was not committed before a kill is marked (never deleted) by ``rewind``,
 readers skip its rows, and the resumed run writes them anew: nothing is lost that was reported, nothing is doubled.
@@ -15,10 +16,10 @@ readers skip its rows, and the resumed run writes them anew: nothing is lost tha
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,8 @@ from posttrain.store.records import decode, encode
 from posttrain.types import Trajectory
 
 _STAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_FOLDERS = ("trajectories", "checkpoints", "model")
+_BEGUN = {"lock", *_FOLDERS, "options.toml", ".options.toml.new", ".run.json.new"}  # all that stands before there is a run.json
 
 
 class RunDir:
@@ -45,10 +48,15 @@ class RunDir:
         self._lock = Lock(path / "lock")
         self._logs: dict[str, Log] = {}
         self._commits: list[dict[str, Any]] | None = None
+        self._was_there = path.exists()
 
     @classmethod
     def create(cls, path: str | Path, options: Mapping[str, Any]) -> RunDir:
-        """A new run. Raises ``UsageError`` where one exists already, ``HostError`` where the disk refuses."""
+        """A new run in a new or empty directory, or one in which ``create`` was killed.
+
+        Raises ``UsageError`` where a run exists already or the directory holds anything else, ``HostError`` where the disk
+        refuses.
+        """
         from posttrain.options import redact, to_toml
 
         path = Path(path)
@@ -58,10 +66,16 @@ class RunDir:
             )
         if path.exists() and not path.is_dir():
             raise UsageError(f"{path} is a file, and a run is a directory; choose another place with --out")
+        foreign = _foreign(path)
+        if foreign:
+            raise UsageError(
+                f"{path} holds {foreign!r}, which is no part of a run, and a run has its directory to itself; "
+                "name a new or empty one with --out"
+            )
         run = cls(path, writable=True)
         _make(path)
         run._lock.acquire()
-        for folder in ("trajectories", "checkpoints", "model"):
+        for folder in _FOLDERS:
             _make(path / folder)
         shown = redact(dict(options))
         write_whole(path / "options.toml", to_toml(shown))
@@ -247,9 +261,16 @@ class RunDir:
     # Ending
 
     def discard_unstarted(self) -> None:
-        """Removes the directory of a run that failed before it wrote any row; one that holds a row stays."""
-        if not any(p.stat().st_size for p in self.path.rglob("*.jsonl")):
-            shutil.rmtree(self.path, ignore_errors=True)
+        """Removes what ``create`` made of a run that failed before it wrote any row; one that holds a row stays."""
+        logs = [*self.path.glob("*.jsonl"), *self.path.glob("trajectories/*.jsonl")]
+        if any(p.stat().st_size for p in logs):
+            return
+        for path in (*logs, *(self.path / name for name in ("run.json", *sorted(_BEGUN)))):
+            with contextlib.suppress(OSError):  # what is not empty now is not ours
+                path.rmdir() if path.is_dir() else path.unlink()
+        if not self._was_there:
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
 
     def close(self) -> None:
         """Closes files and gives the lock back."""
@@ -308,6 +329,15 @@ class RunDir:
     def _check_writable(self) -> None:
         if not self.writable:
             raise UsageError(f"{self.path} is open for reading only; open it with RunDir.open(path, write=True)")
+
+
+def _foreign(path: Path) -> str:
+    """What a directory holds that a ``create`` which was killed did not make; "" where there is nothing such."""
+    held = {p.name: p for p in path.iterdir()} if path.exists() else {}
+    strange = sorted(n for n, p in held.items() if n not in _BEGUN or (n in _FOLDERS and (not p.is_dir() or any(p.iterdir()))))
+    if held and "lock" not in held:  # the first that create makes
+        strange += sorted(held)
+    return strange[0] if strange else ""
 
 
 def _make(path: Path) -> None:
