@@ -144,6 +144,21 @@ def test_one_prefill_for_a_group_even_when_it_does_not_fit_the_slots(model: Any)
         assert counts["sampled"] == sum(r.sampling.max_tokens for r in requests)
 
 
+@pytest.mark.parametrize(("attempts", "slots"), [(8, 4), (8, 2), (32, 4)])
+def test_one_prefill_for_a_group_of_several_waves(model: Any, attempts: int, slots: int) -> None:
+    """Turns that end together leave the prompt to those that still wait, also when one of these is aborted."""
+
+    async def body(engine: NativeEngine) -> int:
+        tasks = [asyncio.create_task(engine.sample(request(prompt(50, 3), attempt=i))) for i in range(attempts)]
+        await asyncio.sleep(0)
+        await engine.abort(request(prompt(50, 3), attempt=attempts - 1).key.attempt_id)
+        await asyncio.gather(*tasks)
+        assert not engine._filling._waiting and not engine._filling._prompts
+        return engine.counts["prefilled"]
+
+    assert with_engine(model, body, max_slots=slots) == 49
+
+
 def test_different_prompts_share_their_prefix_in_fast(model: Any) -> None:
     shared = prompt(100, 5)
     requests = [request(shared + prompt(20 + i, 50 + i), task=str(i)) for i in range(6)]
