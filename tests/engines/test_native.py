@@ -369,6 +369,38 @@ def test_an_update_with_another_hash_is_refused(model: Any) -> None:
     with_engine(model, body)
 
 
+def test_a_new_hash_for_weights_that_did_not_change_is_refused(model: Any) -> None:
+    async def body(engine: NativeEngine) -> None:
+        with pytest.raises(InvalidRun, match="was told that version 1 has hash 0000"):
+            await engine.update(None, 1, "0" * 64)
+        assert (engine.policy_version, engine.weights_hash) == (0, weights_hash(model))
+
+    with_engine(model, body)
+
+
+def test_shared_weights_are_not_hashed_a_second_time(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[int] = []
+    real = weights_hash
+
+    def counted(module: Any) -> str:
+        computed.append(1)
+        return real(module)
+
+    async def body(engine: NativeEngine) -> None:
+        monkeypatch.setattr("posttrain.engines.native.weights.weights_hash", counted)
+        step_weights(model)
+        await engine.update(None, 1, real(model))
+        await engine.update(None, 2, real(model))  # a step that left the weights alone
+        assert (engine.policy_version, engine.weights_hash, computed) == (2, real(model), [])
+        step_weights(model)
+        with pytest.raises(InvalidRun, match="its weights changed after version 2"):
+            await engine.sample(request(prompt(20, 1)))
+        await engine.update(dict(model.named_parameters()), 3, real(model))
+        assert len(computed) == 1, "weights that were carried are hashed where they arrived"
+
+    with_engine(model, body)
+
+
 def test_an_update_may_carry_the_weights(model: Any, tiny_model: Path) -> None:
     trainer = load(tiny_model)
     step_weights(trainer)
