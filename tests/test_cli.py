@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -181,6 +182,7 @@ def test_a_crash_file_holds_the_traceback_and_no_secret(job: str, tmp_path: Path
         (["run", "JOB", "how"], "not of the form key=value"),
         (["run", "JOB", "--minutes", "soon"], "Invalid value for '--minutes'"),
         (["run", "JOB", "--minuets", "3"], "No such option"),
+        (["eval", "run", "org/name", "--minutes", "3"], "No such option"),  # an evaluation has no budget of time
         (["resume", "nowhere"], "nowhere holds no run"),
         (["list", "verifier"], "Did you mean 'verifiers'"),
         (["list", "verifiers", "exakt"], "Did you mean 'exact'"),
@@ -421,6 +423,8 @@ def test_doctor_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "bf16_flags", list)
     advice = " ".join(doctor.examine()["advice"])
     assert "memory" in advice and "POSTTRAIN_CACHE" in advice and "bf16" in advice
+    given = re.search(r"train\.tokens_per_batch=(\d+)", advice)
+    assert given and int(given[1]) < options.load("quickstart")["train"]["tokens_per_batch"], "less than it would be"
 
 
 def test_doctor_tells_a_cached_model_from_a_file_and_from_nothing(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def examine() -> dict[str, Any]:
     advice = []
     if memory is not None and memory < NEED_MEMORY:
         advice.append(
-            f"The quickstart needs {NEED_MEMORY} GiB of memory; there are {memory:.1f}. Try train.tokens_per_batch=2048."
+            f"The quickstart needs {NEED_MEMORY} GiB of memory; there are {memory:.1f}. Try train.tokens_per_batch=768."
         )
     if free < NEED_DISK:
         advice.append(

@@ -117,7 +117,7 @@ def diagnose(run: RunArg, as_json: AsJson = False) -> None:
 
 
 def start(
-    source: str, overrides: list[str] | None, *, minutes: float | None, seed: int | None, out: Path | None, as_json: bool
+    source: str, overrides: list[str] | None, *, seed: int | None, out: Path | None, as_json: bool, minutes: float | None = None
 ) -> None:
     """Runs a recipe and prints its results."""
     import posttrain
