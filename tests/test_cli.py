@@ -44,7 +44,6 @@ class Mine:
         progress.update(1, reward=0.5)
         if self.how == "sleep" and not (run.path / "again").exists():
             (run.path / "again").write_text("")
-            print("sleeping", flush=True)
             asyncio.run(self.sleep())
         bad = {
             "invalid": InvalidRun("the weights were stale; start again"),
@@ -71,6 +70,7 @@ class Mine:
                 await asyncio.sleep(0)
 
         at_work = asyncio.create_task(engine())
+        print("sleeping", flush=True)  # not before: Python drops a loop that a signal meets half made with a traceback
         await asyncio.sleep(60)
         at_work.cancel()
 '''
