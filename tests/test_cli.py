@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,7 +44,6 @@ class Mine:
         progress.update(1, reward=0.5)
         if self.how == "sleep" and not (run.path / "again").exists():
             (run.path / "again").write_text("")
-            print("sleeping", flush=True)
             asyncio.run(self.sleep())
         bad = {
             "invalid": InvalidRun("the weights were stale; start again"),
@@ -70,6 +70,7 @@ class Mine:
                 await asyncio.sleep(0)
 
         at_work = asyncio.create_task(engine())
+        print("sleeping", flush=True)  # not before: Python drops a loop that a signal meets half made with a traceback
         await asyncio.sleep(60)
         at_work.cancel()
 '''
@@ -181,6 +182,7 @@ def test_a_crash_file_holds_the_traceback_and_no_secret(job: str, tmp_path: Path
         (["run", "JOB", "how"], "not of the form key=value"),
         (["run", "JOB", "--minutes", "soon"], "Invalid value for '--minutes'"),
         (["run", "JOB", "--minuets", "3"], "No such option"),
+        (["eval", "run", "org/name", "--minutes", "3"], "No such option"),  # an evaluation has no budget of time
         (["resume", "nowhere"], "nowhere holds no run"),
         (["list", "verifier"], "Did you mean 'verifiers'"),
         (["list", "verifiers", "exakt"], "Did you mean 'exact'"),
@@ -421,6 +423,8 @@ def test_doctor_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "bf16_flags", list)
     advice = " ".join(doctor.examine()["advice"])
     assert "memory" in advice and "POSTTRAIN_CACHE" in advice and "bf16" in advice
+    given = re.search(r"train\.tokens_per_batch=(\d+)", advice)
+    assert given and int(given[1]) < options.load("quickstart")["train"]["tokens_per_batch"], "less than it would be"
 
 
 def test_doctor_tells_a_cached_model_from_a_file_and_from_nothing(tmp_path: Path) -> None:

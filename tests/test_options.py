@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posttrain import options
+from posttrain import options, plugins
 from posttrain.errors import UsageError
 
 RECIPE = '''
@@ -166,8 +166,9 @@ def test_sources(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "top.toml").write_bytes(b"a = '\xff'")
     with pytest.raises(UsageError, match="is not TOML"):
         options.load(folder / "top.toml")
-    with pytest.raises(UsageError, match="does not say which recipe it is for"):
+    with pytest.raises(UsageError, match="does not say which recipe it is for") as refused:
         options.load(write(folder, "a = 3"))
+    assert str(refused.value).split("recipe = ")[1].strip('"') in plugins.names("recipes"), "the recipe of the advice exists"
     with pytest.raises(UsageError, match="cannot be saved with a run"):
         options.load("base", note=object())
 

@@ -82,7 +82,7 @@ def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), 
     table = _merge(table, _mark(changes, cwd))
     recipe = table.get("recipe")
     if not isinstance(recipe, str):
-        raise UsageError(f'{_where(source)} does not say which recipe it is for; add a first line such as recipe = "sft"')
+        raise UsageError(f'{_where(source)} does not say which recipe it is for; add a first line such as recipe = "rlvr"')
     recipe = _absolute(recipe) if BY_PATH.fullmatch(recipe) else str(recipe)
     settled = _settle(find("recipes", recipe), {k: v for k, v in table.items() if k != "recipe"})
     return {"recipe": recipe, **_plain(settled)}

@@ -330,7 +330,7 @@ def _built_in(kind: str) -> dict[str, tuple[str, str]]:
         classes = list(_classes(kind, path))
         module = ".".join(("posttrain", *rel.parts)).removesuffix(".__init__")
         if kind == "envs" and len(rel.parts) > 2:
-            found |= {f"{rel.parts[1]}/{_snake(c)}": (module, c) for c in classes}
+            found |= {f"{rel.parts[1]}/{snake(c)}": (module, c) for c in classes}
         elif len(rel.parts) > 2:  # a package: the class that carries its name
             found.update((rel.parts[1], (module, c)) for c in classes if _same(c, rel.parts[1]))
         elif classes:
@@ -374,7 +374,8 @@ def _checked(kind: str, name: str, cls: Any) -> type[Any]:
     return cls
 
 
-def _snake(name: str) -> str:
+def snake(name: str) -> str:
+    """``LinearEquation`` -> ``linear_equation``, as a class is named in options."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 

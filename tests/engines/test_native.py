@@ -144,6 +144,21 @@ def test_one_prefill_for_a_group_even_when_it_does_not_fit_the_slots(model: Any)
         assert counts["sampled"] == sum(r.sampling.max_tokens for r in requests)
 
 
+@pytest.mark.parametrize(("attempts", "slots"), [(8, 4), (8, 2), (32, 4)])
+def test_one_prefill_for_a_group_of_several_waves(model: Any, attempts: int, slots: int) -> None:
+    """Turns that end together leave the prompt to those that still wait, also when one of these is aborted."""
+
+    async def body(engine: NativeEngine) -> int:
+        tasks = [asyncio.create_task(engine.sample(request(prompt(50, 3), attempt=i))) for i in range(attempts)]
+        await asyncio.sleep(0)
+        await engine.abort(request(prompt(50, 3), attempt=attempts - 1).key.attempt_id)
+        await asyncio.gather(*tasks)
+        assert not engine._filling._waiting and not engine._filling._prompts
+        return engine.counts["prefilled"]
+
+    assert with_engine(model, body, max_slots=slots) == 49
+
+
 def test_different_prompts_share_their_prefix_in_fast(model: Any) -> None:
     shared = prompt(100, 5)
     requests = [request(shared + prompt(20 + i, 50 + i), task=str(i)) for i in range(6)]
@@ -350,6 +365,38 @@ def test_an_update_with_another_hash_is_refused(model: Any) -> None:
         step_weights(model)
         with pytest.raises(InvalidRun, match="was told that version 1 has hash"):
             await engine.update(None, 1, told)
+
+    with_engine(model, body)
+
+
+def test_a_new_hash_for_weights_that_did_not_change_is_refused(model: Any) -> None:
+    async def body(engine: NativeEngine) -> None:
+        with pytest.raises(InvalidRun, match="was told that version 1 has hash 0000"):
+            await engine.update(None, 1, "0" * 64)
+        assert (engine.policy_version, engine.weights_hash) == (0, weights_hash(model))
+
+    with_engine(model, body)
+
+
+def test_shared_weights_are_not_hashed_a_second_time(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[int] = []
+    real = weights_hash
+
+    def counted(module: Any) -> str:
+        computed.append(1)
+        return real(module)
+
+    async def body(engine: NativeEngine) -> None:
+        monkeypatch.setattr("posttrain.engines.native.weights.weights_hash", counted)
+        step_weights(model)
+        await engine.update(None, 1, real(model))
+        await engine.update(None, 2, real(model))  # a step that left the weights alone
+        assert (engine.policy_version, engine.weights_hash, computed) == (2, real(model), [])
+        step_weights(model)
+        with pytest.raises(InvalidRun, match="its weights changed after version 2"):
+            await engine.sample(request(prompt(20, 1)))
+        await engine.update(dict(model.named_parameters()), 3, real(model))
+        assert len(computed) == 1, "weights that were carried are hashed where they arrived"
 
     with_engine(model, body)
 

@@ -203,7 +203,7 @@ class Words:
 class Scripted:
     """Answers the double of the last number; loses every attempt at one unlucky task."""
 
-    trains, policy_version, weights_hash = True, 0, "w"
+    trains, policy_version, weights_hash, max_context = True, 0, "w", 1 << 30
 
     def __init__(self, unlucky: str = "") -> None:
         self.renderer, self.unlucky, self.temperatures = Words(), unlucky, set[float]()

@@ -194,7 +194,7 @@ def script(*says: Any) -> Response:
 class KeyedEngine:
     """Says the answer or not, as its key decides, with probability ``skill``; ``fail`` may raise or stall first."""
 
-    trains = True
+    trains, max_context = True, 1 << 30
 
     def __init__(self, skill: float = 0.5, fail: Callable[[Request, int], Any] | None = None) -> None:
         self.renderer = ByteRenderer()

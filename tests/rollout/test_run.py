@@ -85,6 +85,34 @@ def test_budgets_truncate_and_the_verifier_still_speaks(world: SimpleNamespace, 
     assert asyncio.run(judge(made, env)).reward == 0.0
 
 
+def test_an_attempt_that_outgrows_the_context_is_truncated_and_judged(world: SimpleNamespace) -> None:
+    """Before an answer of the session after which nothing could be sampled, or by the turn that fills it."""
+    env = world.Counter()
+    whole = attempt(env.task(4), env, ScriptedEngine(world.ByteRenderer(), [env.oracle(env.task(4))]))
+    sizes = [len(t.token_ids) for t in whole.turns]
+    for room, kept in ((sum(sizes[:3]), 2), (sum(sizes[:3]) + 1, 4), (sum(sizes[:2]) + 1, 2)):
+        engine = ScriptedEngine(world.ByteRenderer(), [env.oracle(env.task(4))])
+        engine.max_context = room
+        made = attempt(env.task(4), env, engine)
+        assert (made.outcome, made.error, made.turns[-1].role) == ("truncated", "context", "assistant")
+        assert [t.token_ids for t in made.turns] == [t.token_ids for t in whole.turns[:kept]]
+        assert made.artefacts == {"total": kept // 2} and asyncio.run(judge(made, env)).reward == 0.0
+    cut = world.KeyedEngine(skill=1.0)
+    toy = world.Toy()
+    cut.max_context = len(cut.renderer.prompt(toy.task(4).prompt)) + 3
+    made = attempt(toy.task(4), toy, cut, sampling=Sampling(max_tokens=3))
+    assert (made.outcome, made.error, made.num_sampled) == ("truncated", "context", 3)
+
+
+def test_a_prompt_that_fills_the_context_is_no_attempt(world: SimpleNamespace) -> None:
+    env = world.Toy()
+    engine = world.KeyedEngine()
+    engine.max_context = tokens = len(engine.renderer.prompt(env.task(4).prompt))
+    made = attempt(env.task(4), env, engine)
+    assert made.outcome == "infra_error" and made.metadata["failure"] == "NoRoom" and not engine.order
+    assert f"the prompt of toy/say/4#0.0 has {tokens} tokens" in made.error and "raise engine.max_context" in made.error
+
+
 def test_a_cut_answer_is_truncated_and_judged(world: SimpleNamespace) -> None:
     env = world.Toy()
     made = attempt(env.task(4), env, world.KeyedEngine(skill=1.0), sampling=Sampling(max_tokens=3))

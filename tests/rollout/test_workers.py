@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from posttrain.errors import InvalidRun
+from posttrain.errors import InvalidRun, UsageError
 from posttrain.rollout.workers import counts, rollout
 from posttrain.store.records import encode
 from posttrain.types import Group, Sampling, Trajectory, Verdict
@@ -135,6 +135,23 @@ def test_a_few_bugs_end_the_run_and_are_named(world: SimpleNamespace) -> None:
         roll(world, world.KeyedEngine(), 4, world.Toy(judge_with=Buggy({1, 2, 3})), group_size=1)
 
 
+def test_tasks_whose_prompts_do_not_fit_are_left_out_named_and_counted(world: SimpleNamespace) -> None:
+    env = world.Toy()
+    engine = world.KeyedEngine()
+    engine.max_context = len(engine.renderer.prompt(env.task(9).prompt)) + 1  # a number of two digits is too long
+    events: list[dict[str, Any]] = []
+    longest_first = [(env.task(n), env, 0) for n in reversed(range(40))]  # many are left out before any is attempted
+    made = rollout(longest_first, engine, group_size=8, seed=0, sampling=Sampling(), events=lambda **e: events.append(e))
+    groups = asyncio.run(made)
+    assert [bool(g.trained) for g in groups] == [n < 10 for n in reversed(range(40))]
+    assert counts(groups)["failure/NoRoom"] == counts(groups)["outcome/infra_error"] == 240 and counts(groups)["retries"] == 0
+    said = [e["what"] for e in events if e["kind"] == "failure"]
+    assert len(said) == 240 and any("toy/say/10#0.0" in x and "engine.max_context" in x for x in said)
+    engine.max_context = 5
+    with pytest.raises(UsageError, match=r"none of 3 tasks could be attempted; the first: the prompt of toy/say/0#0\.0"):
+        roll(world, engine, 3)
+
+
 def test_stale_weights_end_the_run_and_name_the_engine(world: SimpleNamespace) -> None:
     roll(world, world.KeyedEngine(), 2, expected=(3, "w3"))
     with pytest.raises(
@@ -153,8 +170,6 @@ def test_a_rollout_in_which_nothing_works_gives_up_early(world: SimpleNamespace)
 
 
 def test_an_error_that_is_the_users_cancels_the_rest(world: SimpleNamespace) -> None:
-    from posttrain.errors import UsageError
-
     class Wrong:
         async def judge(self, trajectory: Trajectory) -> Verdict:
             raise UsageError("reward.py raised")

@@ -341,14 +341,15 @@ def memory_for(model: Any, decoder: Any) -> Memory:
     probe = Probe()
     config = model.config.get_text_config()
     if getattr(config, "attention_chunk_size", None):
-        raise UsageError(f"{type(model).__name__} attends in chunks of {config.attention_chunk_size}; the native engine does not")
+        raise UsageError(
+            f"{type(model).__name__} attends in chunks of {config.attention_chunk_size}, which the native engine does not; "
+            "use another model"
+        )
     weight = next(model.parameters())
     ids = torch.zeros(1, 4, dtype=torch.long, device=weight.device)
     decoder(input_ids=ids, position_ids=torch.arange(4, device=weight.device)[None], use_cache=False, slots=probe)
     missing = [i for i in range(config.num_hidden_layers) if i not in probe.shapes]
     if missing or len(set(probe.shapes.values())) != 1:
         why = f"layers {missing} keep no keys and values" if missing else "its layers differ in shape"
-        raise UsageError(
-            f"the native engine cannot sample from {type(model).__name__}: {why}; use engine.name = 'http' with a server"
-        )
+        raise UsageError(f"the native engine cannot sample from {type(model).__name__}: {why}; use another model")
     return Memory(len(probe.shapes), probe.shapes[0], weight.dtype, weight.device)

@@ -69,7 +69,8 @@ def _others(exc: Exception, argv: Sequence[str]) -> int:
         say(f"the disk is full: {exc}. Free some space, then 'posttrain resume RUN'; what was reported is saved")
         return EXIT_HOST
     if isinstance(exc, MemoryError) or (isinstance(exc, RuntimeError) and OUT_OF_MEMORY.search(str(exc))):
-        say(f"memory ran out ({str(exc).splitlines()[0] if str(exc) else 'MemoryError'}); try a smaller train.tokens_per_batch")
+        first = str(exc).splitlines()[0] if str(exc) else "MemoryError"
+        say(f"memory ran out ({first}); try a smaller train.tokens_per_batch, or a smaller engine.max_slots")
         return EXIT_HOST
     where = write_crash(exc, argv)
     say(f"a bug of ours: {type(exc).__name__}: {exc}. Please send us the file {where}; a run under way can be resumed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import re
@@ -15,6 +14,7 @@ import typer
 
 from posttrain.cli.jobs import AsJson
 from posttrain.cli.output import put
+from posttrain.store.host import cores, version
 
 BF16_FLAGS: Final = ("avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16", "svebf16")  # x86 first, then Arm
 NEED_MEMORY: Final = 8  # GiB, for the quickstart
@@ -49,7 +49,7 @@ def examine() -> dict[str, Any]:
     advice = []
     if memory is not None and memory < NEED_MEMORY:
         advice.append(
-            f"The quickstart needs {NEED_MEMORY} GiB of memory; there are {memory:.1f}. Try train.tokens_per_batch=2048."
+            f"The quickstart needs {NEED_MEMORY} GiB of memory; there are {memory:.1f}. Try train.tokens_per_batch=768."
         )
     if free < NEED_DISK:
         advice.append(
@@ -63,10 +63,10 @@ def examine() -> dict[str, Any]:
     return {
         "posttrain": posttrain.__version__,
         "python": platform.python_version(),
-        "torch": installed("torch"),
-        "transformers": installed("transformers"),
+        "torch": version("torch"),
+        "transformers": version("transformers"),
         "platform": platform.platform(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cores": cores(),
         "bf16_instructions": bf16,
         "memory_gib": None if memory is None else round(memory, 1),
         "free_disk_gib": round(free, 1),
@@ -114,14 +114,6 @@ def readiness(name: str, cache: Path, is_found: bool) -> str:
     return "on disk" if is_found else "absent"
 
 
-def installed(package: str) -> str | None:
-    """The version of an installed package, None without it."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def extras() -> dict[str, bool]:
     """Optional extras of this package (``pip install "posttrain[...]"``), and whether all that each brings is there."""
     try:
@@ -133,7 +125,7 @@ def extras() -> dict[str, bool]:
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", line)
         name = re.match(r"[\w.-]+", line)
         if extra and name and extra[1] not in ("dev", "test"):
-            found[extra[1]] = found.get(extra[1], True) and installed(name[0]) is not None
+            found[extra[1]] = found.get(extra[1], True) and version(name[0]) is not None
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from posttrain.cli.jobs import AsJson, Minutes, Out, Overrides, Seed, start
+from posttrain.cli.jobs import AsJson, Out, Overrides, Seed, start
 from posttrain.cli.output import put
 
 Margin = Annotated[float, typer.Option("--margin", help="The drop that matters, as a share: 0.03 is three points.")]
@@ -27,14 +27,13 @@ def run(
     overrides: Overrides = None,
     recipe: Annotated[str, typer.Option("--recipe", help="What to measure on: a recipe's name or .toml file.")] = "evaluate",
     seed: Seed = None,
-    minutes: Minutes = None,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluates a model on held-out tasks, all trajectories kept."""
     exported = Path(model) / "model"
     chosen = str(exported.absolute()) if (Path(model) / "run.json").is_file() else model
-    start(recipe, [f"model={chosen}", *(overrides or [])], minutes=minutes, seed=seed, out=out, as_json=as_json)
+    start(recipe, [f"model={chosen}", *(overrides or [])], seed=seed, out=out, as_json=as_json)
 
 
 def compare(

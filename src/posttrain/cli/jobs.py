@@ -64,7 +64,7 @@ def resume(run: RunArg, as_json: AsJson = False) -> None:
 
 
 def preview(source: Source, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Shows what a recipe would do before any step: prompts, sampled answers, rewards, predicted time and memory."""
+    """Shows what a recipe would do: prompts, sampled answers, rewards, predicted time, memory that one step took."""
     from posttrain.progress import Progress
     from posttrain.recipes.preview import main
 
@@ -117,7 +117,7 @@ def diagnose(run: RunArg, as_json: AsJson = False) -> None:
 
 
 def start(
-    source: str, overrides: list[str] | None, *, minutes: float | None, seed: int | None, out: Path | None, as_json: bool
+    source: str, overrides: list[str] | None, *, seed: int | None, out: Path | None, as_json: bool, minutes: float | None = None
 ) -> None:
     """Runs a recipe and prints its results."""
     import posttrain

@@ -45,10 +45,12 @@ class Engine(Protocol):
     """Samples from the policy. Contract: logprobs match a re-forward of the same weights within the precision's budget.
 
     ``trains`` is False for engines that take only text: their samples never train. ``sample`` raises ``InfraError`` when
-    the engine failed (retried by rollout) and returns ``stop_reason="abort"`` for an aborted key.
+    the engine failed (retried by rollout) and returns ``stop_reason="abort"`` for an aborted key. A turn ends at
+    ``max_context`` tokens, those before it included; a prompt must be shorter.
     """
 
     trains: bool
+    max_context: int
     renderer: Renderer
 
     @property

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import random
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from posttrain.plugins import snake
 from posttrain.sandboxes._base import Sandbox
 from posttrain.types import Observation, Response, Task, ToolSpec, Turn
 from posttrain.verifiers._base import Verifier
@@ -150,5 +150,4 @@ def family_name(cls: type) -> str:
     """``posttrain.envs.math.linear:LinearEquation`` -> "math/linear_equation" (a file by path: its stem is the domain)."""
     parts = cls.__module__.split(".")
     domain = parts[-2] if len(parts) >= 3 and parts[:2] == ["posttrain", "envs"] else parts[-1]
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
-    return f"{domain}/{snake}"
+    return f"{domain}/{snake(cls.__name__)}"

@@ -1,4 +1,4 @@
-"""Before any step: prompts as the policy sees them, sampled answers with their rewards, and what a run would cost."""
+"""Before any step: prompts as the policy sees them, sampled answers with their rewards, and how long a run would take."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ SHOWN = 1200  # characters of a prompt or an answer that are printed
 
 
 def main(source: str, *, overrides: Sequence[str] = (), progress: Progress | None = None, **kw: Any) -> dict[str, Any]:
-    """The answer of ``posttrain preview RECIPE``: tasks, mixed groups, predicted cost, text."""
+    """The answer of ``posttrain preview RECIPE``: tasks, mixed groups, predicted time, memory used so far, text.
+
+    A step was taken then, so its memory is in ``peak_memory_so_far_bytes``; longer answers than those sampled need more.
+    """
     table = options.load(source, overrides, **kw)
     recipe = options.recipe(table, source)
     if not isinstance(recipe, Rlvr):
@@ -49,14 +52,20 @@ async def _preview(recipe: Rlvr, progress: Progress) -> dict[str, Any]:
         began = time.monotonic()
         sampling = Sampling(temperature=recipe.temperature, max_tokens=max(task.limits.max_tokens for task, _, _ in requests))
         groups = await rollout(
-            requests, live.engine, group_size=recipe.group_size, seed=recipe.seed, sampling=sampling, progress=progress
+            requests,
+            live.engine,
+            group_size=recipe.group_size,
+            seed=recipe.seed,
+            sampling=sampling,
+            concurrency=recipe.engine.max_slots,
+            progress=progress,
         )
         rolled = time.monotonic() - began
         require_judged([t for g in groups for t in g.trajectories], "the preview")
         step = await _time_a_step(live, recipe, groups)
     figures = group_figures(groups)
     predicted = _predict(recipe, len(environments) + len(recipe.transfer), rolled, step)
-    shown = [_shown(live, g) for g in groups]
+    shown, memory = [_shown(live, g) for g in groups], peak_memory()
     return {
         "recipe": type(recipe).__name__.lower(),
         "precision": live.precision,
@@ -65,18 +74,21 @@ async def _preview(recipe: Rlvr, progress: Progress) -> dict[str, Any]:
         "mixed_groups": figures["mixed_groups"],
         "malformed": figures["malformed"],
         "predicted": predicted,
-        "text": _text(shown, figures, predicted),
+        "peak_memory_so_far_bytes": memory,
+        "text": _text(shown, figures, predicted, memory),
     }
 
 
 async def _time_a_step(live: Live, recipe: Rlvr, groups: Sequence[Group]) -> float:
     """Seconds of one training step on what was sampled, at learning rate 0 so that nothing is learnt."""
-    rows = [t for g in recipe.advantage(groups) for t in g.trajectories]
+    began, loss = time.monotonic(), recipe.loss
+    groups = recipe.advantage(live.policy.annotate(groups, loss.annotations))
+    rows = [t for g in groups for t in g.trajectories]
     if not any(t.advantage for t in rows):
-        rows = await oracle_rows(live, recipe.training_environments(), recipe.tasks_per_step)
-    began = time.monotonic()
+        rows, loss = await oracle_rows(live, recipe.training_environments(), recipe.tasks_per_step), recipe.warm_up.loss
+        began = time.monotonic()
     if rows:
-        live.policy.step(rows, recipe.loss if rows[0].reward is not None else recipe.warm_up.loss, lr=0.0)
+        live.policy.step(rows, loss, lr=0.0)
     return time.monotonic() - began
 
 
@@ -95,7 +107,6 @@ def _predict(recipe: Rlvr, num_environments: int, rollout_seconds: float, train_
         "train_seconds": train_seconds,
         "step_seconds": step,
         "minutes": seconds / 60,
-        "peak_memory_bytes": float(peak_memory()),
     }
 
 
@@ -116,7 +127,7 @@ def _shown(live: Live, group: Group) -> dict[str, Any]:
     }
 
 
-def _text(shown: Sequence[dict[str, Any]], figures: dict[str, float], predicted: dict[str, float]) -> str:
+def _text(shown: Sequence[dict[str, Any]], figures: dict[str, float], predicted: dict[str, float], memory: int) -> str:
     lines = []
     for task in shown[:6]:
         lines += [f"--- {task['task']}", task["prompt"][:SHOWN].rstrip()]
@@ -127,6 +138,6 @@ def _text(shown: Sequence[dict[str, Any]], figures: dict[str, float], predicted:
         f"pass rate {figures['pass_rate']:.2f}, malformed {figures['malformed']:.2f}, mixed groups {figures['mixed_groups']:.2f} "
         "(below 0.2 most groups teach nothing)",
         f"a step takes about {predicted['step_seconds']:.0f} s, the run about {predicted['minutes']:.1f} min, "
-        f"peak memory so far {predicted['peak_memory_bytes'] / 1e9:.1f} GB",
+        f"peak memory so far {memory / 1e9:.1f} GB (one rollout and one step)",
     ]
     return "\n".join(lines)

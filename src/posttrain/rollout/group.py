@@ -17,6 +17,7 @@ from posttrain.types import Group, Sampling, Task, Trajectory, Turn, Verdict
 
 Events = Callable[..., None]  # keyword arguments; ``RunDir.write_event`` is one
 MAX_RETRIES = 2
+FINAL = ("Broken", "NoRoom")  # failures that a retry would meet again
 
 
 async def run_group(
@@ -39,7 +40,8 @@ async def run_group(
     """``group_size`` judged attempts in a fixed order, at most as many at a time as ``slots`` has.
 
     Infrastructure failures are retried up to twice under the same key (so a retry is the same attempt), ``backoff``
-    seconds apart, doubling; one that still fails stays in the group as ``infra_error`` without a reward.
+    seconds apart, doubling; one that still fails, or whose prompt has no room in the context, stays in the group as
+    ``infra_error`` without a reward.
     """
     slots = slots or asyncio.Semaphore(group_size)
     makers = [
@@ -101,7 +103,7 @@ class _Maker:
             if unjudged.outcome == "infra_error":
                 self.wasted += unjudged.num_sampled
                 unjudged = None
-            will_retry = retry < MAX_RETRIES and kind != "Broken"
+            will_retry = retry < MAX_RETRIES and kind not in FINAL
             self.tell(kind="failure", attempt=done.id, failure=kind, what=done.error, retry=retry, retried=will_retry)
             if not will_retry:
                 break

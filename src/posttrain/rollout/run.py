@@ -26,6 +26,10 @@ class Broken(InfraError):
     """An environment's or verifier's own code raised: a bug, not retried; a few of them end the run."""
 
 
+class NoRoom(InfraError):
+    """The prompt fills the engine's context, so nothing can be sampled: not retried; the task is left out and counted."""
+
+
 async def run(
     task: Task,
     environment: Environment,
@@ -42,8 +46,9 @@ async def run(
     """Makes one attempt and returns it unjudged.
 
     ``start`` is (parent, index of one of its turns): the attempt goes on after that turn, from its snapshot; inherited
-    turns do not train again. The same arguments give the same attempt. ``metadata["failure"]`` names the kind of an
-    ``infra_error``. Raises ``UsageError`` where the task cannot be rendered or branched.
+    turns do not train again. The same arguments give the same attempt. An attempt that fills the engine's context is
+    ``truncated``. ``metadata["failure"]`` names the kind of an ``infra_error``. Raises ``UsageError`` where the task cannot be
+    rendered or branched.
     """
     key = Key(seed=seed, task_id=task.id, visit=visit, attempt=attempt)
     now = _Attempt(task, environment, engine, sandbox, key, sampling, deadlines)
@@ -51,6 +56,7 @@ async def run(
     began = time.perf_counter()
     try:
         await now.begin(start)
+        now.require_room()
         await now.go_on()
         if now.session is not None:
             with now.owned("artefacts"):
@@ -153,6 +159,19 @@ class _Attempt:
                 await within(f"restore of {self.name}", self.deadlines.step, self.sandbox.restore(state["sandbox"]))
         self.turns.extend(replace(t, loss_mask=(False,) * len(t.token_ids)) for t in kept)
 
+    def fills(self, more: int = 0) -> bool:
+        """Whether the tokens so far, and ``more``, leave no room in the engine's context for one that is sampled."""
+        return sum(len(t.token_ids) for t in self.turns) + more >= self.engine.max_context
+
+    def require_room(self) -> None:
+        """Raises ``NoRoom`` for a prompt that fills the context."""
+        if self.fills():
+            raise NoRoom(
+                f"the prompt of {self.name} has {sum(len(t.token_ids) for t in self.turns)} tokens, which leave no room in a "
+                f"context of {self.engine.max_context}, so the task is left out; shorten it (few_shot examples are part of it), "
+                "or raise engine.max_context (the model's own limit holds too)"
+            )
+
     async def go_on(self) -> None:
         """Samples and steps until the session is done or a budget is used up."""
         limits = self.task.limits
@@ -167,7 +186,7 @@ class _Attempt:
             if turn.stop_reason == "abort":
                 raise InfraError(f"turn {len(said)} of {self.name} was aborted")
             if turn.stop_reason == "length":
-                self.outcome, self.error = "truncated", "token budget"
+                self.outcome, self.error = "truncated", "context" if self.fills() else "token budget"
                 return
             if self.session is None:
                 if turn.malformed and self.task.tools:
@@ -209,6 +228,9 @@ class _Attempt:
             return True
         with self.timed("render"):
             tokens = self.engine.renderer.observation(observation.messages)
+        if self.fills(len(tokens)):  # nothing could be sampled after the answer
+            self.outcome, self.error = "truncated", "context"
+            return True
         self.turns.append(Turn(role="observation", token_ids=tuple(tokens), images=observation.images, text=_text(observation)))
         return False
 

@@ -27,6 +27,7 @@ class ScriptedEngine:
     """
 
     trains = False
+    max_context = _UNBOUNDED
 
     def __init__(self, renderer: Renderer, responses: Sequence[Response]) -> None:
         self.renderer = renderer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from posttrain.engines._base import Engine
 from posttrain.envs._base import Environment
-from posttrain.errors import InvalidRun
+from posttrain.errors import InvalidRun, UsageError
 from posttrain.rollout.deadlines import DEFAULT, Deadlines
 from posttrain.rollout.group import Events, all_of, run_group
 from posttrain.sandboxes._base import Sandbox
@@ -43,7 +43,8 @@ async def rollout(
     (``RunDir.write_event`` is one such); ``progress`` is told how many groups are done.
 
     ``expected`` is (policy version, weights hash) of the weights that must have sampled: anything else is ``InvalidRun``,
-    which names the engine. So is code of an environment or verifier that raises more than a few times.
+    which names the engine. So is code of an environment or verifier that raises more than a few times. A task whose prompt
+    has no room in the engine's context is left out, an ``infra_error`` that says so; where none has room: ``UsageError``.
     """
     slots = asyncio.Semaphore(concurrency)
     watched = _Watch(events)
@@ -72,6 +73,7 @@ async def rollout(
 
     groups: list[Group] = await all_of([one(*request) for request in requests])
     _refuse_bugs(groups)
+    _refuse_roomless(groups)
     if expected is not None:
         _refuse_stale(groups, engine, *expected)
     if events is not None:
@@ -91,7 +93,7 @@ class _Watch:
         if self.events is not None:
             self.events(**event)
         self.works |= event["kind"] == "attempt" and event["outcome"] != "infra_error"
-        self.failures += event["kind"] == "failure"
+        self.failures += event["kind"] == "failure" and event["failure"] != "NoRoom"
         if not self.works and self.failures >= HOPELESS:
             raise InvalidRun(
                 f"the first {self.failures} tries of this rollout all failed on our side, the last: {event.get('what', '')}. "
@@ -126,6 +128,13 @@ def _refuse_bugs(groups: Sequence[Group]) -> None:
             f"{len(broken)} attempts were broken by code of an environment or verifier; the first: {broken[0].error}. "
             "The answers are not wrong, the code is: mend it, then resume the run"
         )
+
+
+def _refuse_roomless(groups: Sequence[Group]) -> None:
+    """Nothing can be made of prompts that all fill the context; a single one is left out like any other."""
+    attempts = [t for g in groups for t in g.trajectories]
+    if len(groups) > 1 and all(t.metadata.get("failure") == "NoRoom" for t in attempts):
+        raise UsageError(f"none of {len(groups)} tasks could be attempted; the first: {attempts[0].error}")
 
 
 def _refuse_stale(groups: Sequence[Group], engine: Engine, version: int, weights_hash: str) -> None:

@@ -14,20 +14,26 @@ PACKAGES = ("posttrain", "torch", "transformers", "tokenizers", "numpy")
 def describe() -> dict[str, Any]:
     """``{"versions": {...}, "cpu": "...", "threads": 2, "platform": "..."}``; a missing package has version ""."""
     return {
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "versions": {"python": platform.python_version(), **{name: version(name) or "" for name in PACKAGES}},
         "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cores": cores(),
         "threads": int(os.environ.get("OMP_NUM_THREADS") or 0) or None,  # None: the library's own choice
         "platform": platform.platform(),
         "pid": os.getpid(),
     }
 
 
-def _version(name: str) -> str:
+def version(package: str) -> str | None:
+    """The version of an installed package, None without it."""
     try:
-        return importlib.metadata.version(name)
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return ""
+        return None
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _cpu() -> str:

@@ -113,5 +113,5 @@ def _swap(target: Path, new: Path) -> None:
 def _full(target: Path) -> str:
     return (
         f"the disk of {target.parent} is full, {target.name} was not written and nothing before it is lost; free space "
-        f"(older checkpoints in {target.parent} can go) or use another --out, then resume"
+        f"(older checkpoints in {target.parent} can go), then resume the run"
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import load_file, save_file
 
 from posttrain.errors import UsageError
+from posttrain.models.gguf import quiet
 from posttrain.train import checkpoint
 
 if TYPE_CHECKING:
@@ -59,26 +58,12 @@ def export(policy: OpenPolicy, directory: Path) -> Path:
     """Config, safetensors, generation config, tokenizer and chat template, in Hugging Face format."""
 
     def fill(folder: Path) -> None:
-        with _no_bars():
+        with quiet():
             policy.module.save_pretrained(folder)
         if policy.renderer is not None:
             policy.renderer.tokenizer.save_pretrained(folder)
 
     return checkpoint.write(directory, fill)
-
-
-@contextmanager
-def _no_bars() -> Iterator[None]:
-    """transformers draws progress bars of its own, over ours."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

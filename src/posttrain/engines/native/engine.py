@@ -125,6 +125,7 @@ class NativeEngine:
         """Ends this attempt's turn with what it has, ``stop_reason="abort"``, and drops its KV."""
         for row in [r for r in self._queue if r.attempt_id == attempt_id]:
             self._queue.remove(row)
+            self._filling.leave(row)
             self._answer(row, "abort")
         for slot in reversed([i for i, r in enumerate(self._rows) if r.attempt_id == attempt_id]):
             self._retire(slot, "abort")
@@ -218,15 +219,15 @@ class NativeEngine:
         self._answer(row, reason)
 
     def _answer(self, row: Row, reason: StopReason) -> None:
-        if row not in self._rows:
-            self._filling.leave(row)
         if not row.future.done():
             text = self.renderer.decode(row.sampled) if self.renderer is not None else ""
             row.future.set_result(row.turn(reason, self.weights_hash, text))
 
     def _end_all(self, reason: StopReason) -> None:
         while self._queue:
-            self._answer(self._queue.popleft(), reason)
+            row = self._queue.popleft()
+            self._filling.leave(row)
+            self._answer(row, reason)
         while self._rows:
             self._retire(len(self._rows) - 1, reason)
 
@@ -234,8 +235,8 @@ class NativeEngine:
         """Everyone who waits raises ``error``."""
         waiting, self._rows = [*self._rows, *self._queue], []
         self._queue.clear()
+        self._filling.empty()
         for row in waiting:
-            self._filling.leave(row)
             if not row.future.done():
                 row.future.set_exception(error)
 

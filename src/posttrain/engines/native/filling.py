@@ -41,12 +41,17 @@ class Filling:
         return self._prefixes.sight(tokens)
 
     def leave(self, row: Row) -> None:
-        """A row has left the queue."""
+        """A row has left the queue without a slot; `fill` does this for those that get one, and nobody leaves twice."""
         tokens = row.request.token_ids
         self._waiting[tokens] -= 1
         if self._waiting[tokens] <= 0:
             del self._waiting[tokens]
             self._prompts.pop(tokens, None)
+
+    def empty(self) -> None:
+        """All have left at once."""
+        self._waiting.clear()
+        self._prompts.clear()
 
     def fill(self, rows: list[Row], first: int) -> Counter[str]:
         """Fills the slots of ``rows[first:]``; counts prompt tokens prefilled and reused."""
