@@ -21,8 +21,9 @@ WORKER = "posttrain.verifiers._math_worker:compare"
 class Math:
     """Judges what follows the last ``Answer:`` (or the last ``\\boxed{}``) against ``task.answer``, both plain text or LaTeX.
 
-    Numbers and polynomials are compared exactly in this process; roots, functions, equations, intervals and sets go as
-    syntax trees to sympy in a worker, for at most ``deadline`` seconds. The order of a list counts, that of a set does not.
+    Numbers and polynomials are compared exactly in this process, within a counted budget past which an answer is wrong; roots,
+    functions, equations, intervals and sets go as syntax trees to sympy in a worker, for at most ``deadline`` seconds. The
+    order of a list counts, that of a set does not.
     ``form="expanded"`` asks for a sum of monomials, no two alike, so that copying the question earns nothing.
     ``marked=False`` also takes the last formula or number of the last line when there is no mark.
     """
