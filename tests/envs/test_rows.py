@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from posttrain import options
+from posttrain.contracts.envs import check
 from posttrain.envs.rows import Rows
 from posttrain.errors import UsageError
 from posttrain.plugins import build
 from posttrain.types import Message
 from posttrain.verifiers.exact import Exact
 from posttrain.verifiers.function import Function
+from posttrain.verifiers.json_schema import JsonSchema
+from posttrain.verifiers.number import Number
 
 GSM8K = Path(__file__).parents[2].parent / "shared/data/gsm8k/train.jsonl"
 
@@ -150,6 +153,55 @@ def test_every_option_changes_the_tasks(tmp_path: Path, reward: Path) -> None:
     ):
         assert list(replace(base, **change).tasks()) != list(base.tasks()), change  # type: ignore[arg-type]
     assert type(Rows(data=path, reward=reward).verifier) is not type(base.verifier)
+
+
+STEPS = "2 + 3 = <<2+3=5>>5 {answer}\n#### 5"
+WORKED = "{steps}\nAnswer: {answer}"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "2 + 3?", "answer": STEPS},
+        {"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": STEPS}]},
+        {"prompt": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": [{"type": "text", "text": STEPS}]}]},
+        {"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "Five."}], "answer": STEPS},
+    ],
+)
+def test_worked_answers_keep_their_steps_wherever_the_answer_stands(tmp_path: Path, row: dict[str, Any]) -> None:
+    path = write(tmp_path / "a.jsonl", row)
+    env = Rows(data=path, verifier=Number(), answer_after="####", worked=WORKED, erase="<<[^>]*>>")
+    (task,) = env.tasks()
+    said = env.reference(task)
+    assert task.answer == "5" and said is not None
+    assert said.turns[0].content == "2 + 3 = 5 {answer}\nAnswer: 5", "what the steps hold is no place of the template"
+
+
+def test_worked_answers_of_other_kinds(tmp_path: Path, reward: Path) -> None:
+    path = write(tmp_path / "a.jsonl", {"prompt": "x", "answer": {"a": [True, "\u00e9"]}})
+    env = Rows(data=path, verifier=JsonSchema(), worked="{answer}")
+    (task,) = env.tasks()
+    said = env.reference(task)
+    assert said is not None and said.turns[0].content == '{"a": [true, "\u00e9"]}' and check(env) == []
+    (bare,) = (env := Rows(data=write(tmp_path / "b.jsonl", {"prompt": "x"}), reward=reward, worked="{answer}")).tasks()
+    assert env.reference(bare) is None, "a row without an answer has none to show"
+
+
+def test_a_verifier_that_finds_the_worked_answers_wrong_is_told(tmp_path: Path, reward: Path) -> None:
+    path = write(tmp_path / "a.jsonl", *({"prompt": f"{n} + 3?", "answer": f"steps\n#### {n + 3}"} for n in range(30)))
+    right = Rows(data=path, verifier=Number(), answer_after="####", worked=WORKED)
+    assert [right for _, _, right in right.probes()] == [True] * 4 and check(right) == []
+    for wrong in (replace(right, verifier=JsonSchema()), replace(right, worked="{steps}\nIt is {answer}")):
+        faults = check(wrong)
+        assert len(faults) == 4 and "a right answer is judged malformed" in faults[0]
+    for unknown in (replace(right, worked=""), replace(right, verifier=None, reward=reward)):
+        assert list(unknown.probes()) == [], "a function may give any number to a right answer"
+
+
+@pytest.mark.parametrize(("erase", "says"), [("[", "character 1"), ("<<(", "character 3"), ("a{99999999999}", "too large")])
+def test_a_broken_pattern_is_named(tmp_path: Path, erase: str, says: str) -> None:
+    with pytest.raises(UsageError, match=f"erase = .* is no regular expression: .*{says}"):
+        Rows(data=tmp_path / "a.jsonl", verifier=Exact(), erase=erase)
 
 
 @pytest.mark.skipif(not GSM8K.is_file(), reason="the shared data are not beside this checkout")

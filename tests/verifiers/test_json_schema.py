@@ -12,7 +12,7 @@ import pytest
 from posttrain.contracts.verifiers import attempt
 from posttrain.processes import shared
 from posttrain.types import Verdict
-from posttrain.verifiers._strict_json import NotJson, leaves, read, same
+from posttrain.verifiers._strict_json import NotJson, num_leaves, num_right, read, same
 from posttrain.verifiers.json_schema import JsonSchema, payload, problem_in
 
 SUITE = Path(__file__).parents[3] / "shared" / "data" / "jsonschema-suite" / "draft2020-12"
@@ -125,7 +125,11 @@ def test_equality_is_by_type() -> None:
 
 
 def test_leaves_and_payload() -> None:
-    assert dict(leaves({"a": [1, {}], "b": {"c": None}})) == {"$.a[0]": 1, "$.a[1]": {}, "$.b.c": None}
+    value = {"a": [1, {}], "b": {"c": None}}
+    assert num_leaves(value) == num_right(value, value) == 3
+    assert num_right(value, {"a": [1], "b": {"c": None, "d": 2}, "e": []}) == 2
+    assert num_right(value, {"a": {"0": 1}, "b": [None]}) == num_right([value], value) == 0
+    assert num_right({"a": {"b": 1}}, {"a.b": 1}) == 0, "a key is no path"
     assert payload("```\n[1]\n```") == "[1]\n"
     with pytest.raises(NotJson, match="twice"):
         read('{"a": {"b": 1, "b": 1}}')

@@ -7,12 +7,14 @@ import threading
 import time
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from posttrain.contracts.verifiers import attempt
 from posttrain.errors import DeadlineExceeded, InfraError
 from posttrain.types import Verdict
 from posttrain.verifiers import _bounded
-from posttrain.verifiers._math_exact import TooLarge, check_size, constant, is_expanded, polynomial
+from posttrain.verifiers._math_exact import Exact, TooLarge, is_expanded
 from posttrain.verifiers._math_lexer import NotMath
 from posttrain.verifiers._math_parser import parse
 from posttrain.verifiers.math import Math
@@ -190,13 +192,87 @@ def test_the_parser_reads_what_it_should() -> None:
 
 
 def test_exact_arithmetic_is_bounded() -> None:
-    assert constant(parse("(1/2 + 1/3) * 6")) == 5
-    assert polynomial(parse("(x+1)(x-1)")) == {(("x", 2),): 1, (): -1}
-    assert polynomial(parse("sin(x)")) is None
+    assert Exact(parse("(1/2 + 1/3) * 6")).constant() == 5
+    assert Exact(parse("(x+1)(x-1)")).polynomial() == {(("x", 2),): 1, (): -1}
+    assert Exact(parse("sin(x)")).polynomial() is None
     for huge in ("9^(9^9)", "99999!", "2^99999999", "(x+y+z)^99"):
         with pytest.raises(TooLarge):
-            tree = parse(huge)
-            check_size(tree)
-            polynomial(tree)
+            Exact(parse(huge)).polynomial()
     assert is_expanded(parse("3/2 x - y + 4"))
     assert not is_expanded(parse("2*3x"))
+
+
+HOSTILE = {
+    "a tower over a symbol": "(((10^9999 x)^24)^24)^24",
+    "many factorials": "+".join(["8000!"] * 190) + "+x",
+    "many unlike factorials": "+".join(f"{8000 - i}!" for i in range(120)) + "+x",
+    "fractions without a common divisor": "+".join(f"1/{7990 + i}!" for i in range(100)) + "+x",
+    "quotients of factorials": "+".join(f"{300 + i}!/{301 + i}!" for i in range(80)) + "+x",
+    "huge coefficients": "+".join(f"2^{9000 + i}x^{i % 24}" for i in range(70)),
+    "powers of sums": "(x/3+1/7)^24(x/11-1/13)^24(x/17+2/19)^24(x-2)^24",
+    "many powers of sums": "+".join(f"(x/{n}+{n + 1}/{n + 2})^24" for n in range(3, 30)),
+    "sums of many letters": "(" + "+".join(a + b for a in "abcdf" for b in "ghjkl") + ")^24",
+    "many names in one term": "(" + " ".join(f"x_{i}" for i in range(80)) + "+1)^24",
+    "a long product": "x " * 590,
+    "factorials of factorials": "x" + "!" * 590,
+    "percent of percent": "7" + "%" * 590 + "x",
+    "a long fraction": "1/" * 299 + "x",
+    "nested fractions": r"\frac{1}{" * 25 + "x" + "}" * 25,
+    "nested sums": "(" * 25 + "3000!" + "+3000!)" * 25 + "x",
+    "long numbers": "*".join("9" * 60 for _ in range(30)) + "x",
+    "zero to a huge power": "0^(2^90000) x + 1",
+    "zero to a huge negative power": "0^(-(2^9000)) x",
+    "a set of large numbers": r"\{" + ",".join("2000!+x" for _ in range(60)) + r"\}",
+}
+BLOCKED = 0.25  # seconds of this process's own time that one judgement may hold up the event loop
+
+
+@pytest.fixture
+def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the killable worker does holds nothing up."""
+
+    async def judged(*_: object, **__: object) -> dict[str, object]:
+        return {"equal": False, "fault": ""}
+
+    monkeypatch.setattr("posttrain.verifiers.math.judge_in_worker", judged)
+
+
+def blocked(gold: str, text: str, **options: object) -> float:
+    start = time.process_time()
+    judge(gold, text, **options)
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_no_answer_holds_up_the_event_loop(text: str, no_worker: None) -> None:
+    assert len(text) < 2_000, "a longer one never reaches the arithmetic"
+    for gold in ("x + 1", "4173", r"\{1, 2\}"):
+        assert blocked(gold, f"Answer: {text}") < BLOCKED
+    assert blocked("x + 1", f"Answer: {text}", form="expanded") < BLOCKED
+    assert blocked(text, f"Answer: {text} + 1") < BLOCKED, "nor does a gold"
+
+
+def _joined(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    some = st.lists(parts, min_size=2, max_size=4)
+    times = st.integers(1, 40)
+    return st.one_of(
+        st.builds(lambda p, op: f"({op.join(p)})", some, st.sampled_from(["+", "-", "*", "/", " "])),
+        st.builds(lambda p, n: f"({p})^{n}", parts, st.sampled_from(["2", "24", "-3", "9999", "(1/2)", "x", "(2^9)"])),
+        st.builds(lambda p, mark: f"({p}){mark}", parts, st.sampled_from(["!", "%", "!!"])),
+        st.builds(lambda p, q: rf"\frac{{{p}}}{{{q}}}", parts, parts),
+        st.builds(lambda p, op, n: f"({op.join([p] * n)})", parts, st.sampled_from(["+", "*", "-", "/"]), times),
+        st.builds(lambda p, n: "(" * n + p + "+1)" * n, parts, times),
+        st.builds(lambda p, n: "(" * n + p + ")^2" * n, parts, times),
+    )
+
+
+ATOMS = st.sampled_from(
+    ["x", "y", "z_1", "pi", "0", "1", "7", "3000!", "8000!", "10^9999", "2^90000", "0.1", "1/3", "9" * 90, "ab"]
+)
+TREES = st.recursive(ATOMS, _joined, max_leaves=12).filter(lambda text: len(text) < 1_900)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(text=TREES, gold=st.sampled_from(["x+1", "4173", "(x+y)^3"]), form=st.sampled_from(["any", "expanded"]))
+def test_no_tree_holds_up_the_event_loop(no_worker: None, text: str, gold: str, form: str) -> None:
+    assert blocked(gold, f"Answer: {text}", form=form) < BLOCKED

@@ -70,7 +70,7 @@ class Environment(ABC):
         return None
 
     def probes(self) -> Iterator[tuple[Task, Response, bool]]:
-        """Known answers as (task, response, is right), checked before a run starts; none for a user's own rows."""
+        """Known answers as (task, response, is right), checked before a run starts; none where nothing is known."""
         return iter(())
 
 

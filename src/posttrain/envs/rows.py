@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from posttrain.errors import UsageError
 from posttrain.types import Limits, Message, Response, Task
 from posttrain.verifiers._base import Verifier
 from posttrain.verifiers.function import Function
+
+PROBED = 4  # rows whose worked answers are judged before a run starts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +33,8 @@ class Rows(Environment):
     ("{prompt}\\nEnd with 'Answer: ' and the number."), one a row by its hash; ``template`` names a column that tells wordings
     apart instead. ``max_tokens`` is an answer's budget. ``worked`` puts a reference answer together, for the warm-up and for
     few-shot prompts: "{steps}\\nAnswer: {answer}", where steps are what stands before ``answer_after``, less what matches the
-    regular expression ``erase``. One prompt in eight is held out by its hash; repeats are dropped.
+    regular expression ``erase``; a verifier must find the first few of them right before a run starts. One prompt in eight is
+    held out by its hash; repeats are dropped.
     """
 
     data: Path = Path()
@@ -57,6 +61,14 @@ class Rows(Environment):
             raise ValueError(f"wordings must each hold {{prompt}}, got {list(self.wordings)}")
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens is {self.max_tokens}; an answer needs at least 1")
+        try:
+            re.compile(self.erase)
+        except (re.error, OverflowError, RecursionError) as fault:
+            said = f"{fault.msg}, at character {(fault.pos or 0) + 1}" if isinstance(fault, re.error) else str(fault)
+            raise UsageError(
+                f"erase = {self.erase!r} is no regular expression: {said}; a mark that is meant as it stands takes a "
+                "backslash before it"
+            ) from fault
 
     @property
     def name(self) -> str:
@@ -68,13 +80,23 @@ class Rows(Environment):
         return iter(self._read[0])
 
     def reference(self, task: Task) -> Response | None:
-        """The row's own worked answer as ``worked`` says; None without it."""
-        if not self.worked:
+        """The row's own worked answer as ``worked`` says (lists and objects as JSON); None without it, or without an answer."""
+        if not self.worked or task.answer is None:
             return None
-        whole = str(task.private["row"].get(self.answer, ""))
+        whole = self._asked(str(task.metadata["place"]), task.private["row"])[1]
+        whole = whole if isinstance(whole, str) else json.dumps(whole, ensure_ascii=False)
         steps = whole.rpartition(self.answer_after)[0] if self.answer_after else whole
         steps = re.sub(self.erase, "", steps) if self.erase else steps
-        return Response.of(self.worked.replace("{steps}", steps.strip()).replace("{answer}", str(task.answer)))
+        answer = task.answer if isinstance(task.answer, str) else json.dumps(task.answer, ensure_ascii=False)
+        parts = {"{steps}": steps.strip(), "{answer}": answer}
+        return Response.of(re.sub(r"\{steps\}|\{answer\}", lambda place: parts[place.group()], self.worked))
+
+    def probes(self) -> Iterator[tuple[Task, Response, bool]]:
+        """The first few worked answers, for a verifier to find right; a ``reward`` may say any number of them, so none then."""
+        if self.worked and not isinstance(self.verifier, Function):
+            for task in islice(self.tasks(), PROBED):
+                if (response := self.reference(task)) is not None:
+                    yield task, response, True
 
     @property
     def num_dropped(self) -> int:
@@ -106,6 +128,11 @@ class Rows(Environment):
 
     def _task(self, place: str, row: dict[str, Any]) -> Task:
         asked, answer = self._asked(place, row)
+        if self.answer_after and isinstance(answer, str):
+            _, mark, after = answer.rpartition(self.answer_after)
+            if not mark:
+                raise UsageError(f"{place}: {self.answer!r} holds no {self.answer_after!r}, which answer_after asks for")
+            answer = after.strip()
         digest = hashlib.sha256(json.dumps([[m.role, m.content] for m in asked], ensure_ascii=True).encode()).hexdigest()
         number = int(digest[:8], 16) % len(self.wordings)
         last = max(i for i, m in enumerate(asked) if m.role == "user")
@@ -119,13 +146,13 @@ class Rows(Environment):
             template=str(column(row, self.template, place, "template")) if self.template else str(number),
             prompt=tuple(prompt),
             limits=Limits(max_tokens=self.max_tokens),
-            answer=answer,
+            answer=json.loads(json.dumps(answer, default=str)),
             private={"row": json.loads(json.dumps(row, default=str))},
             metadata={"place": place},
         )
 
     def _asked(self, place: str, row: dict[str, Any]) -> tuple[tuple[Message, ...], Any]:
-        """The prompt as it stands in the row, and the answer."""
+        """The prompt and the whole answer as they stand in the row."""
         chat = row.get(self.prompt)
         chat = row.get("messages") if chat is None else chat
         if chat is None:
@@ -139,9 +166,4 @@ class Rows(Environment):
             raise UsageError(f"{place}: the prompt is empty; every row needs a question")
         if answer is None and not isinstance(self.verifier, Function):
             column(row, self.answer, place, "answer")
-        if self.answer_after and isinstance(answer, str):
-            _, mark, after = answer.rpartition(self.answer_after)
-            if not mark:
-                raise UsageError(f"{place}: {self.answer!r} holds no {self.answer_after!r}, which answer_after asks for")
-            answer = after.strip()
-        return asked, json.loads(json.dumps(answer, default=str))
+        return asked, answer

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from posttrain.types import Trajectory, Verdict
 
-MAX_ANSWER_CHARS = 1_000_000  # a longer final answer is malformed before any parser sees it
+MAX_ANSWER_CHARS = 1_000_000  # of all assistant turns; a longer attempt is malformed before any parser sees it
 
 
 @runtime_checkable
@@ -21,8 +21,8 @@ class Verifier(Protocol):
 
 
 def too_long(trajectory: Trajectory, verifier: str) -> Verdict | None:
-    """The verdict on an absurdly long answer, None for an ordinary one."""
-    n = len(trajectory.final_text)
+    """The verdict on an attempt that says absurdly much, None for an ordinary one."""
+    n = sum(len(turn.text) for turn in trajectory.turns if turn.role == "assistant")
     if n <= MAX_ANSWER_CHARS:
         return None
     return Verdict(

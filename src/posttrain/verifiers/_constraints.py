@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-_EDGE = re.compile(r"^\W+|\W+$")
+_WORD = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # from its first letter to its last; linear, as ``\W+$`` is not
 
 Check = Callable[[str, Sequence[str], Any], bool]
 
 
 def words_of(text: str) -> list[str]:
     """Words without the marks around and between them: ``words_of("Red, blue-green!")`` -> ["Red", "blue", "green"]."""
-    return [w for w in (_EDGE.sub("", piece) for piece in re.split(r"[\s,;/-]+", text)) if w]
+    return [found.group() for piece in re.split(r"[\s,;/-]+", text) if (found := _WORD.search(piece))]
 
 
 def _separated(text: str, words: Sequence[str], by: str) -> bool:

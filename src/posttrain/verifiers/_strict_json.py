@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from typing import Any
 
 MAX_DIGITS = 300  # of one number; longer ones are an attack on the integer parser
@@ -55,16 +54,25 @@ def same(expected: Any, got: Any, *, whole_floats: bool = False) -> bool:
     return isinstance(got, int | float) and got == expected
 
 
-def leaves(value: Any, path: str = "$") -> Iterator[tuple[str, Any]]:
-    """(path, value) of everything that is not a filled object or array: ``{"a": [1, 2]}`` -> $.a[0] 1, $.a[1] 2."""
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from leaves(item, f"{path}.{key}")
-    elif isinstance(value, list) and value:
-        for i, item in enumerate(value):
-            yield from leaves(item, f"{path}[{i}]")
-    else:
-        yield path, value
+def num_leaves(value: Any) -> int:
+    """How many values there are that are not a filled object or array: ``{"a": [1, 2], "b": {}}`` has three."""
+    if isinstance(value, dict | list) and value:
+        return sum(num_leaves(item) for item in (value.values() if isinstance(value, dict) else value))
+    return 1
+
+
+def num_right(expected: Any, got: Any, *, whole_floats: bool = False) -> int:
+    """How many leaves of ``expected`` have the same in their place in ``got``.
+
+    Walks both at once: paths as texts would take the size of ``got`` squared, as a key may be as long as the answer.
+    """
+    if isinstance(expected, dict) and expected:
+        shared = expected.keys() & got.keys() if isinstance(got, dict) else ()
+        return sum(num_right(expected[key], got[key], whole_floats=whole_floats) for key in shared)
+    if isinstance(expected, list) and expected:
+        pairs = zip(expected, got, strict=False) if isinstance(got, list) else ()
+        return sum(num_right(a, b, whole_floats=whole_floats) for a, b in pairs)
+    return int(same(expected, got, whole_floats=whole_floats))
 
 
 def _depth(text: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from posttrain.types import Trajectory, Verdict
 from posttrain.verifiers._base import too_long
 from posttrain.verifiers._bounded import Stalled, judge_in_worker
-from posttrain.verifiers._strict_json import NotJson, leaves, read, same
+from posttrain.verifiers._strict_json import NotJson, num_leaves, num_right, read, same
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class JsonSchema:
     def _compare(self, expected: Any, got: Any, parts: dict[str, float]) -> Verdict:
         if same(expected, got, whole_floats=self.whole_floats):
             return self._verdict("ok", 1.0, parts | {"value": 1.0}, "", {})
-        wanted, found = dict(leaves(expected)), dict(leaves(got))
-        right = sum(p in found and same(v, found[p], whole_floats=self.whole_floats) for p, v in wanted.items())
-        share = right / max(len(wanted), len(found))
-        evidence = {"right": right, "of": len(wanted)}
-        feedback = f"{right} of {len(found)} values are right."
+        right = num_right(expected, got, whole_floats=self.whole_floats)
+        wanted, found = num_leaves(expected), num_leaves(got)
+        share = right / max(wanted, found)
+        evidence = {"right": right, "of": wanted}
+        feedback = f"{right} of {found} values are right."
         return self._verdict("wrong", min(self.partial * share, 0.99), parts | {"value": share}, feedback, evidence)
 
     async def _schema_problem(self, schema: Any, text: str, answer: Any) -> str | Verdict:

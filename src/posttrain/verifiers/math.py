@@ -9,7 +9,7 @@ from posttrain.types import Trajectory, Verdict
 from posttrain.verifiers._answer import NoAnswer, find_answer, find_last, unwrap
 from posttrain.verifiers._base import too_long
 from posttrain.verifiers._bounded import Stalled, judge_in_worker
-from posttrain.verifiers._math_exact import TooLarge, check_size, constant, is_expanded, polynomial
+from posttrain.verifiers._math_exact import Exact, TooLarge, is_expanded
 from posttrain.verifiers._math_lexer import NotMath
 from posttrain.verifiers._math_parser import Node, parse
 from posttrain.verifiers._numbers import NotANumber, Quantity, parse_number, same
@@ -21,8 +21,9 @@ WORKER = "posttrain.verifiers._math_worker:compare"
 class Math:
     """Judges what follows the last ``Answer:`` (or the last ``\\boxed{}``) against ``task.answer``, both plain text or LaTeX.
 
-    Numbers and polynomials are compared exactly in this process; roots, functions, equations, intervals and sets go as
-    syntax trees to sympy in a worker, for at most ``deadline`` seconds. The order of a list counts, that of a set does not.
+    Numbers and polynomials are compared exactly in this process, within a counted budget past which an answer is wrong; roots,
+    functions, equations, intervals and sets go as syntax trees to sympy in a worker, for at most ``deadline`` seconds. The
+    order of a list counts, that of a set does not.
     ``form="expanded"`` asks for a sum of monomials, no two alike, so that copying the question earns nothing.
     ``marked=False`` also takes the last formula or number of the last line when there is no mark.
     """
@@ -46,8 +47,7 @@ class Math:
         if gold_number and number and self.form == "any":
             return _verdict(same(gold_number, number), answer)
         try:
-            gold = parse(gold_text)
-            check_size(gold)
+            gold = Exact(parse(gold_text))
         except (NotMath, TooLarge) as fault:
             if unwrap(answer) == gold_text:
                 return _verdict(True, answer)
@@ -58,26 +58,26 @@ class Math:
             return _malformed(f"The answer could not be read as mathematics: {fault}.")
         return await self._compare(gold, got, answer)
 
-    async def _compare(self, gold: Node, got: Node, answer: str) -> Verdict:
+    async def _compare(self, gold: Exact, got: Node, answer: str) -> Verdict:
         """Two trees: equal, exactly comparable, or for the worker."""
         if self.form == "expanded" and not _expanded(got):
             return _malformed("The answer is not written as a sum of single terms, no two of them alike.")
-        if gold == got:
+        if gold.tree == got:
             return _verdict(True, answer)
         try:
-            check_size(got)
-            if (value := constant(gold)) is not None and (other := constant(got)) is not None:
+            read = Exact(got)
+            if (value := gold.constant()) is not None and (other := read.constant()) is not None:
                 return _verdict(value == other, answer)
-            if (left := polynomial(gold)) is not None and (right := polynomial(got)) is not None:
+            if (left := gold.polynomial()) is not None and (right := read.polynomial()) is not None:
                 return _verdict(left == right, answer)
         except ZeroDivisionError:
             return _verdict(False, answer, "The answer divides by zero.")
         except TooLarge:
             return _verdict(False, answer, "The answer is too large to be worked out.")
-        if gold[0] == "text":
+        if gold.tree[0] == "text":
             return _verdict(False, answer)
         try:
-            found = await judge_in_worker(WORKER, (gold, got), (gold, gold), deadline=self.deadline)
+            found = await judge_in_worker(WORKER, (gold.tree, got), (gold.tree, gold.tree), deadline=self.deadline)
         except Stalled:
             return _verdict(False, answer, "The answer takes too long to be worked out.")
         if found["fault"] == "gold":

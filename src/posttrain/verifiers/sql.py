@@ -13,7 +13,6 @@ from posttrain.verifiers._bounded import Stalled, judge_in_worker
 
 MAX_QUERY_CHARS = 8_000
 MAX_HEAP = 64_000_000  # bytes, of a worker's sqlite
-_FENCE = re.compile(r"\A```[ \t]*(?:sql|sqlite)?[ \t]*\n", re.IGNORECASE)
 _STARTS = re.compile(r"(?:select|with)\b", re.IGNORECASE)
 
 
@@ -74,10 +73,11 @@ class Sql:
 def read_query(text: str) -> tuple[str, str]:
     """(query, what is wrong or ""): the whole text, or the whole of one ``` fence, must be one SELECT."""
     text = text.strip()
-    if match := _FENCE.match(text):
-        if not text.endswith("```") or len(text) < match.end() + 3:
+    head, _, body = text.partition("\n")
+    if head.startswith("```") and head[3:].strip().lower() in ("", "sql", "sqlite"):
+        if not body.endswith("```"):
             return "", "opens a ``` fence and does not close it"
-        text = text[match.end() : -3].strip()
+        text = body[:-3].strip()
     if not text:
         return "", "is empty"
     if len(text) > MAX_QUERY_CHARS:

@@ -11,6 +11,8 @@ from posttrain.types import ToolCall, Trajectory, Verdict
 from posttrain.verifiers._base import too_long
 from posttrain.verifiers._strict_json import same
 
+MAX_CALLS = 1_000  # of an attempt; each is compared with every call that was asked for
+
 
 @dataclass(frozen=True)
 class ToolCalls:
@@ -38,6 +40,9 @@ class ToolCalls:
         if not calls or turns[-1].malformed:  # a broken call that was mended in a later turn is forgiven
             broken = next((t.malformed for t in reversed(turns) if t.malformed), "")
             feedback = f"A tool call could not be read: {broken[:200]}." if broken else "No tool was called."
+            return self._verdict("malformed", 0.0, {"format": 0.0}, feedback, {"calls": len(calls)})
+        if len(calls) > MAX_CALLS:
+            feedback = f"More than {MAX_CALLS:,} tools were called."
             return self._verdict("malformed", 0.0, {"format": 0.0}, feedback, {"calls": len(calls)})
         if "accepted" in gold:
             return self._against_accepted(gold["accepted"], calls)
@@ -102,7 +107,7 @@ def mismatch(call: ToolCall, entry: Mapping[str, Any]) -> str:
     accepted = entry[call.name]
     for name in call.arguments:
         if name not in accepted:
-            return f"{ascii(name)[:80]} is not an argument of this call"
+            return f"{ascii(name[:80])[:80]} is not an argument of this call"
     for name, values in accepted.items():
         if name not in call.arguments:
             if "" not in values:
@@ -115,7 +120,7 @@ def mismatch(call: ToolCall, entry: Mapping[str, Any]) -> str:
 def _accepts(wanted: Any, got: Any) -> bool:
     """One accepted value against an argument; texts up to case and punctuation, objects by their own lists of values."""
     if isinstance(wanted, str) and isinstance(got, str):
-        return _plain(wanted) == _plain(got)
+        return len(got) <= 4 * len(wanted) + 100 and _plain(wanted) == _plain(got)  # an endless text is not read once a value
     if isinstance(wanted, Mapping):
         if not isinstance(got, Mapping) or any(k not in wanted for k in got):
             return False
