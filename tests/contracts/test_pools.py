@@ -1,4 +1,4 @@
-"""The gate of task pools catches every kind of broken pool."""
+"""Every listed pool passes its gate, and the gate catches every kind of broken pool."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from posttrain import plugins
 from posttrain.contracts.pools import Numbers, check
 from posttrain.errors import HostError, UsageError
 from posttrain.pools._base import TaskSource
@@ -127,6 +128,11 @@ class Opens:
 
     def open(self, environments: Sequence[TaskSource], seed: int) -> Any:
         return self.cls(environments, seed)
+
+
+@pytest.mark.parametrize("name", plugins.names("pools"))
+def test_every_pool_passes(name: str) -> None:
+    assert check(plugins.build("pools", name)) == []
 
 
 def test_a_sound_pool_passes() -> None:

@@ -26,12 +26,12 @@ def headline(results: Mapping[str, Any], named: Mapping[str, str]) -> Html:
     first, last = columns[0], columns[-1]
     n = results["overall"]
     size = f"{n['num_families']} families, {n['num_tasks']} tasks in {n['num_templates']} wordings, none seen in training"
-    low, high = results["interval"]
-    if len(columns) > 1:
-        big = f"{_rate(rates[first], 2)} → {_rate(rates[last], 2)}"
+    big = " → ".join(_rate(rates[c], 2) for c in dict.fromkeys((first, last)))
+    if results["interval"] is not None:
+        low, high = results["interval"]
         gain = f"{results['difference']:+.2f}, 95 % interval {low:+.2f} to {high:+.2f}"
     else:
-        big, gain = _rate(rates[first], 2), "one evaluation, nothing to compare with"
+        gain = "no task was judged in both" if len(columns) > 1 else "one evaluation, nothing to compare with"
     bars = []
     for c in columns:
         bars += [
