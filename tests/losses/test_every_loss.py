@@ -59,3 +59,7 @@ def test_aggregations_differ_where_lengths_do(name: str) -> None:
 @over_all
 def test_the_whole_gate(name: str) -> None:
     assert losses.check(plugins.build("losses", name)) == []
+
+
+def test_the_whole_gate_of_the_decoupled_surrogate() -> None:
+    assert losses.check(plugins.build("losses", "clipped", decoupled=True)) == []
