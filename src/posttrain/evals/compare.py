@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from posttrain.dashboard.outcome import labels
 from posttrain.errors import EXIT_INVALID_RUN, UsageError, nearest
 from posttrain.evals.outcomes import Item, ItemKey, attempt_numbers, duplicates, flips, items
 from posttrain.evals.statistics import bootstrap, pass_at_k, pass_hat_k, wilson
@@ -16,7 +17,6 @@ from posttrain.store.run_dir import RunDir
 from posttrain.types import Trajectory
 
 STAGES = ("before", "few_shot", "after_sft", "after_rl", "eval")  # evaluations, in order; a bare run means its last plain one
-LABELS = {"before": "before", "few_shot": "few-shot", "after_sft": "after SFT", "after_rl": "after RLVR"}
 INFRA_CEILING = 0.02
 
 
@@ -167,7 +167,8 @@ def table_text(results: Mapping[str, Any]) -> str:
     """The table of ``table`` as aligned plain text for a terminal."""
     columns = list(results["columns"])
     head = next((c for c in results["comparisons"] if c["names"] == [columns[0], columns[-1]]), None)
-    rows = [["", *(LABELS.get(c, c) for c in columns), "gain", "95 % interval"]]
+    named = labels(columns)
+    rows = [["", *named.values(), "gain", "95 % interval"]]
 
     def add(label: str, cells: Mapping[str, Any], row: Mapping[str, Any] | None) -> None:
         rates = ["-" if cells["pass_rate"][c] is None else f"{cells['pass_rate'][c]:.2f}" for c in columns]
@@ -190,21 +191,21 @@ def table_text(results: Mapping[str, Any]) -> str:
     lines.insert(1, "-" * max(map(len, lines)))
     if head and head["flip_counts"]:
         lines.append("flips: " + ", ".join(f"{kind} {n}" for kind, n in sorted(head["flip_counts"].items(), key=lambda x: -x[1])))
-    lines += _attempts_lines(results["overall"], columns)
-    lost = {LABELS.get(c, c): n for c, n in results["unjudged"].items() if n}
+    lines += _attempts_lines(results["overall"], named)
+    lost = {named[c]: n for c, n in results["unjudged"].items() if n}
     if lost:
         lines.append("left out, not judged: " + ", ".join(f"{name} {n}" for name, n in lost.items()))
     return "\n".join(lines)
 
 
-def _attempts_lines(cells: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
+def _attempts_lines(cells: Mapping[str, Any], named: Mapping[str, str]) -> list[str]:
     """The overall chances that one, or each, of k attempts passes, a line for each stage that made several."""
     lines = []
-    for c in columns:
+    for c, label in named.items():
         shown = [(k, v, cells["pass_all"][c][k]) for k, v in cells.get("pass_at", {}).get(c, {}).items() if v is not None]
         if shown:
             one, every = (", ".join(f"{k}: {pair[at]:.2f}" for k, *pair in shown) for at in (0, 1))
-            lines.append(f"{LABELS.get(c, c)}, one of k attempts passes (pass@k): {one}; each of k (pass^k): {every}")
+            lines.append(f"{label}, one of k attempts passes (pass@k): {one}; each of k (pass^k): {every}")
     return lines
 
 
