@@ -141,18 +141,15 @@ def trajectories(seed: int = 0, version: int = 0) -> list[Trajectory]:
 
 
 def watch_loss(loss: Loss, _: Place) -> Any:
-    """Value, gradient, metrics and needs, with logprobs of the policy before the step and without."""
+    """Value, gradient and metrics, and what it asks to have annotated."""
     import torch
 
-    (whole,) = pack(trajectories(), max_tokens=10_000).batches
-    seen: list[Any] = [loss.annotations]
-    for batch in (whole, replace(whole, proximal_logprobs_N=None)):
-        noise = torch.rand(len(batch.row_N), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        logprobs = (-4 * noise).requires_grad_()
-        value, metrics = loss(batch, Outputs(policy_logprobs_N=logprobs))
-        mean = value / loss.weight(batch)
-        seen += [float(mean.detach()), torch.autograd.grad(mean, logprobs)[0].tolist(), dict(metrics)]
-    return seen
+    (batch,) = pack(trajectories(), max_tokens=10_000).batches
+    noise = torch.rand(len(batch.row_N), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    logprobs = (-4 * noise).requires_grad_()
+    value, metrics = loss(batch, Outputs(policy_logprobs_N=logprobs))
+    mean = value / loss.weight(batch)
+    return [loss.annotations, float(mean.detach()), torch.autograd.grad(mean, logprobs)[0].tolist(), dict(metrics)]
 
 
 def watch_advantage(advantage: Any, _: Place) -> Any:
@@ -348,7 +345,8 @@ TABLE: dict[type[Any], Line] = {
             "eps_low": 0.4,
             "eps_high": 0.5,
             "dual_clip": 0.0,
-            "importance_cap": 0.0,
+            "decoupled": True,
+            "importance_cap": With(0.0, {"decoupled": True}),
         },
     ),
     RefKl: Line(

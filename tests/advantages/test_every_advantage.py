@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posttrain import plugins
-from posttrain.types import Group, Message, Task, Trajectory, Turn, Verdict
+from posttrain.contracts import advantages
+from posttrain.contracts.advantages import group
 
 ADVANTAGES = plugins.names("advantages")
 REFERENCE = {"group_norm": 0.866025, "leave_one_out": 0.666667, "group_mean": 0.5}
 
 
-def group(rewards: list[float]) -> Group:
-    task = Task(id="t", environment="a/b", prompt=(Message(role="user", content="?"),))
-    turns = (Turn(role="prompt", token_ids=(1,)), Turn(role="assistant", token_ids=(2,)))
-    members = tuple(Trajectory(task=task, attempt=i, turns=turns, reward=r) for i, r in enumerate(rewards))
-    return Group(task=task, trajectories=members)
-
-
 def values(name: str, rewards: list[float], **options: float) -> list[float]:
-    (done,) = plugins.build("advantages", name, **options)([group(rewards)])
-    found = [t.advantage for t in done.trajectories]
-    assert all(v is not None for v in found)
-    return [v for v in found if v is not None]
+    return advantages.values(plugins.build("advantages", name, **options), rewards)
 
 
 @pytest.mark.parametrize("name,size", REFERENCE.items())
@@ -38,8 +28,7 @@ def test_reference_values(name: str, size: float) -> None:
 @pytest.mark.parametrize("reward", [0.1, 0.3, 0.95, 0.0, -7.7, 1e300])
 @pytest.mark.parametrize("name", ADVANTAGES)
 def test_equal_rewards_give_exactly_zero(name: str, reward: float) -> None:
-    for n in range(1, 65):
-        assert values(name, [reward] * n) == [0.0] * n
+    assert list(advantages.equal_rewards(plugins.build("advantages", name), [reward])) == []
 
 
 @pytest.mark.parametrize("name", ADVANTAGES)
@@ -53,12 +42,12 @@ def test_finite_and_centred(name: str, rewards: list[float]) -> None:
 
 @pytest.mark.parametrize("name", ADVANTAGES)
 def test_failures_of_ours_neither_count_nor_train(name: str) -> None:
-    whole = group([1, 0, 0, 1])
-    broken = replace(whole.trajectories[0], attempt=4, outcome="infra_error", reward=0.0)
-    unsure = replace(whole.trajectories[0], attempt=5, verdict=Verdict(status="unverifiable"), reward=1.0)
-    unjudged = replace(whole.trajectories[0], attempt=6, reward=None)
-    (done,) = plugins.build("advantages", name)([replace(whole, trajectories=(broken, *whole.trajectories, unsure, unjudged))])
-    assert [t.advantage for t in done.trajectories] == [None, *values(name, [1, 0, 0, 1]), None, None]
+    assert list(advantages.failures_of_ours(plugins.build("advantages", name))) == []
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_the_whole_gate(name: str) -> None:
+    assert advantages.check(plugins.build("advantages", name)) == []
 
 
 @pytest.mark.parametrize("name", ADVANTAGES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from posttrain.dashboard.report import page, write_report
 from posttrain.errors import HostError
+from posttrain.evals.compare import table
 from posttrain.store.run_dir import RunDir
 
 
@@ -119,6 +121,18 @@ def test_a_stage_without_some_families_shows_a_dash(make_run: Callable[..., RunD
         text = Document(page(run)).text
     shown = results["overall"]["pass_rate"]
     assert f"overall, 7 families {shown['before']:.2f} – {shown['after_sft']:.2f}" in text and "None" not in text
+
+
+def test_where_nothing_was_compared_there_is_no_gain(make_run: Callable[..., RunDir], tmp_path: Path) -> None:
+    make_run(tmp_path / "one", steps=1)
+    with RunDir.open(tmp_path / "one", write=True) as run:
+        whole = list(run.trajectories("before"))
+        lost = [replace(t, outcome="infra_error", verdict=None, reward=None) for t in whole]
+        run.write_results(table({"eval": whole}))
+        assert "one evaluation, nothing to compare with" in Document(page(run)).text
+        run.write_results(table({"before": lost, "after_rl": whole}))
+        text = Document(page(run)).text
+    assert "no task was judged in both" in text and "+0.00" not in text and "None" not in text
 
 
 def test_a_run_that_just_began_has_a_page(tmp_path: Path) -> None:

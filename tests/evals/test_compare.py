@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -141,7 +142,50 @@ def test_a_stage_that_left_families_out_has_no_overall_rate() -> None:
 
 def test_a_table_of_one_stage_can_be_shown() -> None:
     got = cmp.table({"eval": arm({"a/x": 0.5})})
-    assert "overall, 1 family" in cmp.table_text(got) and got["difference"] == 0.0
+    assert "overall, 1 family" in cmp.table_text(got)
+    assert got["difference"] is None and got["interval"] is None, "nothing was compared, which is no difference of 0"
+
+
+def test_stages_that_share_no_judged_task_have_no_difference() -> None:
+    lost = [attempt("a/x", i, "infra_error") for i in range(4)]
+    got = cmp.table({"before": lost, "after_rl": [attempt("a/x", i, "ok") for i in range(4)]})
+    assert (got["before"], got["after_rl"], got["difference"], got["interval"]) == (None, 1.0, None, None)
+    cmp.table_text(got)
+    json.dumps(got, allow_nan=False)
+
+
+def test_several_attempts_give_the_chance_of_one_and_of_each_by_brute_force() -> None:
+    """Mean of family means over tasks of the share of all k-subsets of the judged attempts; what we lost counts nowhere."""
+    passed = {"a/x": [0b00000000, 0b00000111, 0b11111111], "b/y": [0b00000001, 0b00111111]}
+    lost = ("b/y", 1, 7)  # an attempt at that task failed on our side
+    made = [
+        attempt(f, i, "infra_error" if (f, i, a) == lost else "ok" if bits >> a & 1 else "wrong", a)
+        for f, tasks in passed.items()
+        for i, bits in enumerate(tasks)
+        for a in range(8)
+    ]
+    got = cmp.table({"eval": made})
+
+    def brute(k: int, how: Any) -> float:
+        means = []
+        for f, tasks in passed.items():
+            judged = [[bits >> a & 1 for a in range(8) if (f, i, a) != lost] for i, bits in enumerate(tasks)]
+            shares = [[how(c) for c in itertools.combinations(j, k)] for j in judged if len(j) >= k]
+            means.append(np.mean([np.mean(s) for s in shares]))
+        return float(np.mean(means))
+
+    assert got["overall"]["pass_at"]["eval"] == {str(k): pytest.approx(brute(k, any)) for k in (2, 4, 8)}
+    assert got["overall"]["pass_all"]["eval"] == {str(k): pytest.approx(brute(k, all)) for k in (2, 4, 8)}
+    assert got["families"]["a/x"]["pass_at"]["eval"]["8"] == pytest.approx(2 / 3)
+    line = next(x for x in cmp.table_text(got).splitlines() if "pass@k" in x)
+    assert f"8: {brute(8, any):.2f}; each of k (pass^k): 2: {brute(2, all):.2f}" in line
+    json.dumps(got, allow_nan=False)
+
+
+def test_one_attempt_a_task_has_no_chance_of_several() -> None:
+    got = cmp.table({"eval": arm({"a/x": 0.5})})
+    assert "pass_at" not in got["overall"] and "pass@k" not in cmp.table_text(got)
+    assert 0 < got["families"]["a/x"]["rate_interval"]["eval"][0] < 1
 
 
 def test_identical_runs_pass(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from posttrain import plugins
 from posttrain.envs._base import Environment, Family, Session
-from posttrain.errors import InfraError, UsageError
+from posttrain.errors import InfraError, ToolError, UsageError
 from posttrain.evals.suite import evaluate, few_shot, held_out_tasks
 from posttrain.types import Limits, Message, Observation, Response, Task, ToolCall, ToolSpec, Trajectory, Turn, Verdict
 
@@ -180,6 +180,35 @@ def test_tool_examples_show_what_the_session_answered() -> None:
         assert [m.role for m in shown.prompt] == expected
         call, result = shown.prompt[2].tool_calls[0], shown.prompt[3]
         assert result.content == f"saw {call.arguments['what']}"
+
+
+@dataclass(frozen=True)
+class Stumbles(Looks):
+    """An oracle that calls a tool that fails before the right one."""
+
+    async def start(self, task: Task, sandbox: Any) -> Session:
+        return FailsOnce()
+
+    def oracle(self, task: Task) -> Response:
+        wrong = Message(role="assistant", tool_calls=(ToolCall(name="find", id="x"),))
+        return Response(turns=(wrong, *super().oracle(task).turns))
+
+
+class FailsOnce(LookSession):
+    """Knows no tool but ``look``."""
+
+    async def step(self, turn: Turn) -> Observation:
+        if turn.tool_calls and turn.tool_calls[0].name != "look":
+            raise ToolError("E_UNKNOWN_TOOL", turn.tool_calls[0].name)
+        return await super().step(turn)
+
+
+def test_a_worked_example_shows_the_tool_errors_that_it_meets() -> None:
+    family = Stumbles()
+    (task,) = held_out_tasks(family, 1, min_templates=1)
+    shown = few_shot(family, task, 1).prompt
+    assert [m.role for m in shown] == ["system", "user", "assistant", "tool", "assistant", "tool", "assistant", "user"]
+    assert (shown[3].content, shown[3].tool_call_id) == (str(ToolError("E_UNKNOWN_TOOL", "find")), "x")
 
 
 def test_an_environment_without_an_oracle_refuses_examples() -> None:

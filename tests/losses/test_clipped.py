@@ -61,10 +61,23 @@ def test_correction_is_truncated_and_applied_once(make_batch: Make, cap: float, 
     """With proximal logprobs the ratio is to them, and min(exp(proximal - rollout), cap) multiplies without a gradient."""
     proximal = torch.tensor([-1.0], dtype=torch.float64)
     value, gradient, _ = one(
-        make_batch, Clipped(importance_cap=cap), 1.0, 1.1, proximal_logprobs_N=proximal, rollout_logprobs_N=proximal - gap
+        make_batch,
+        Clipped(decoupled=True, importance_cap=cap),
+        1.0,
+        1.1,
+        proximal_logprobs_N=proximal,
+        rollout_logprobs_N=proximal - gap,
     )
     assert value == pytest.approx(-1.1 * wanted)
     assert gradient == pytest.approx(-1.1 * wanted)
+
+
+def test_decoupled_asks_for_what_it_reads_and_reads_what_it_asks_for(make_batch: Make) -> None:
+    assert Clipped().annotations == () and Clipped(decoupled=True).annotations == ("proximal_logprobs",)
+    with pytest.raises(UsageError, match=r"proximal_logprobs.*annotate"):
+        one(make_batch, Clipped(decoupled=True), 1.0, 1.0)
+    proximal = torch.tensor([-3.0], dtype=torch.float64)
+    assert one(make_batch, Clipped(), 1.0, 1.1, proximal_logprobs_N=proximal)[0] == pytest.approx(-1.1), "not asked, not read"
 
 
 def test_without_proximal_logprobs_the_ratio_is_the_whole_correction(make_batch: Make) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from types import SimpleNamespace
 
@@ -25,19 +24,6 @@ def test_every_task_and_environment_equally_often(toy: SimpleNamespace) -> None:
         assert len(times) == n and max(times.values()) - min(times.values()) <= 1
     visits = [(t.id, v) for step in drawn for t, v in step]
     assert len(set(visits)) == len(visits), "a task and its visit name a draw"
-
-
-def test_a_restored_pool_goes_on_the_same(toy: SimpleNamespace) -> None:
-    def fresh() -> object:
-        return Uniform().open([toy.Numbers("toy/a", 20), toy.Numbers("toy/b")], 5)
-
-    pool = fresh()
-    for _ in range(7):
-        pool.next(9)  # type: ignore[attr-defined]
-    state = json.loads(json.dumps(pool.state()))  # type: ignore[attr-defined]
-    other = fresh()
-    other.restore(state)  # type: ignore[attr-defined]
-    assert [pool.next(9) for _ in range(5)] == [other.next(9) for _ in range(5)]  # type: ignore[attr-defined]
 
 
 def test_nothing_to_train_on_and_changed_data_are_said(toy: SimpleNamespace) -> None:

@@ -8,6 +8,9 @@ import pytest
 
 import posttrain
 from posttrain.errors import UsageError
+from posttrain.losses.sum_of import SumOf
+from posttrain.recipes.rlvr import Rlvr
+from posttrain.train.policy import Policy
 
 BAD = [
     ("rlvr", "steps=-1"),
@@ -39,3 +42,10 @@ def test_out_of_range_is_refused_before_a_directory_is_made(tmp_path: Path, reci
     with pytest.raises(UsageError, match=rf"{name} is .*; it must be a finite number of at least"):
         posttrain.run(recipe, override, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_that_the_policy_cannot_serve_is_refused_before_a_directory_is_made(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"set train\.reference = true"):
+        posttrain.run("rlvr", "loss.name=sum_of", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    Rlvr(loss=SumOf(), train=Policy(reference=True))

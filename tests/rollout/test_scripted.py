@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from posttrain.engines._base import Engine
-from posttrain.errors import InfraError, InvalidRun, UsageError
-from posttrain.rollout.scripted import ScriptedEngine, check_environments, replay, rows_of_oracles
+from posttrain.errors import InfraError, InvalidRun, ToolError, UsageError
+from posttrain.rollout.run import Broken
+from posttrain.rollout.scripted import ScriptedEngine, check_environments, converse, replay, rows_of_oracles, worked
 from posttrain.types import Response, Trajectory, Verdict
 
 
@@ -53,6 +54,30 @@ def test_rows_train_what_the_assistant_says_with_its_stop_token(world: SimpleNam
     assert row.advantage == 1.0 and row.trains and row.policy_version is None
     played = asyncio.run(replay(env, env.task(2), env.oracle(env.task(2)), world.ByteRenderer()))
     assert row.token_ids == played.token_ids, "a row is what an attempt would have read and said"
+
+
+def test_a_tool_error_is_shown_as_to_a_policy(world: SimpleNamespace) -> None:
+    """In a row, in a worked example and in an attempt: the same text under the same call."""
+    env, task = world.Counter(), world.Counter().task(1)
+    said = world.script(("lose", {}), ("add", {"n": 1}), "done")
+    messages, tools = asyncio.run(worked(env, task, said))
+    assert [m.role for m in messages] == ["assistant", "tool", "assistant", "tool", "assistant"]
+    assert (messages[1].name, messages[1].content) == ("lose", str(ToolError("E_UNKNOWN_TOOL", "lose")))
+    assert [t.name for t in tools] == ["add"]
+    attempt = asyncio.run(replay(env, task, said, world.ByteRenderer()))
+    assert attempt.turns[2].text == messages[1].content and attempt.reward == 1.0
+
+
+def test_a_session_that_breaks_is_named_and_one_that_is_done_hears_no_more(world: SimpleNamespace) -> None:
+    env, task = world.Counter(), world.Counter().task(1)
+    with pytest.raises(Broken, match=r"step of toy/counter .* raised KeyError"):
+        asyncio.run(worked(env, task, world.script(("add", {}), "done")))
+    assert len(asyncio.run(worked(env, task, world.script("done", ("add", {"n": 1}))))[0]) == 1
+
+    async def alone() -> int:
+        return len([x async for x in converse(world.Toy(), world.Toy().task(1), None, world.script("a", "b").turns)])
+
+    assert asyncio.run(alone()) == 1, "without a session there is one turn"
 
 
 def test_replaying_keeps_to_no_budget(world: SimpleNamespace) -> None:

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
 from posttrain.contracts import _hostile
-from posttrain.contracts._play import finish, judged, play_turns
+from posttrain.contracts._play import judged
 from posttrain.envs._base import Environment, Family
-from posttrain.types import Message, Response, Task, Verdict
+from posttrain.types import Response, Task, Verdict
 
 DEADLINE = 10.0  # seconds of this process's own time for one verdict on any text
 LOST = 120.0  # seconds of wall time after which a verdict counts as never given
@@ -129,9 +129,7 @@ async def _hostiles(family: Family, task: Task) -> AsyncIterator[tuple[str, str]
     for name, text in _hostile.texts().items():
         start = time.process_time()
         try:
-            session = await family.start(task, None)
-            turns, done = await play_turns(session, (Message(role="assistant", content=text),))
-            verdict = await asyncio.wait_for(family.verifier.judge(finish(task, turns, session, done)), LOST)
+            verdict = await asyncio.wait_for(judged(family, task, Response.of(text)), LOST)
         except Exception as fault:  # any exception is the finding here
             yield name, f"the text {name!r} made {task.id} raise {type(fault).__name__}: {fault!s:.200}"
             continue

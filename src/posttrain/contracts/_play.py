@@ -5,33 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from posttrain.envs._base import Environment, Session
-from posttrain.errors import ToolError
-from posttrain.types import Message, Observation, Response, Task, Trajectory, Turn, Verdict
+from posttrain.rollout.scripted import converse, opened
+from posttrain.types import Message, Response, Task, Trajectory, Turn, Verdict
 
 
 async def play(environment: Environment, task: Task, response: Response) -> Trajectory:
     """The unjudged trajectory of saying ``response`` turn by turn. A session that ends early leaves the rest unsaid."""
-    session = await environment.start(task, None)
-    turns, done = await play_turns(session, response.turns)
+    session = await opened(environment, task)
+    turns, done = await play_turns(environment, task, session, response.turns)
     return finish(task, turns, session, done)
 
 
-async def play_turns(session: Session | None, messages: Sequence[Message]) -> tuple[list[Turn], bool]:
+async def play_turns(
+    environment: Environment, task: Task, session: Session | None, messages: Sequence[Message]
+) -> tuple[list[Turn], bool]:
     """(assistant and observation turns, whether the session ended)."""
     turns: list[Turn] = []
-    for message in messages:
-        turn = Turn(role="assistant", token_ids=(), text=message.content, tool_calls=message.tool_calls, stop_reason="stop")
+    done = session is None
+    async for turn, seen in converse(environment, task, session, messages):
         turns.append(turn)
-        if session is None:
-            break
-        try:
-            seen = await session.step(turn)
-        except ToolError as fault:
-            seen = Observation(messages=(Message(role="tool", content=str(fault)),))
-        if seen.done:
-            return turns, True
-        turns.append(Turn(role="observation", token_ids=(), text="\n".join(m.content for m in seen.messages), reward=seen.reward))
-    return turns, session is None
+        done = seen.done
+        if not done:
+            text = "\n".join(m.content for m in seen.messages)
+            turns.append(Turn(role="observation", token_ids=(), text=text, reward=seen.reward))
+    return turns, done
 
 
 def finish(task: Task, turns: Sequence[Turn], session: Session | None, done: bool) -> Trajectory:

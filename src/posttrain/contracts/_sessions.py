@@ -9,6 +9,7 @@ from posttrain.contracts import _hostile
 from posttrain.contracts._play import finish, play, play_turns
 from posttrain.envs._base import Family, Session
 from posttrain.errors import ToolError
+from posttrain.rollout.scripted import opened
 from posttrain.types import Observation, Task, ToolCall, Trajectory, Turn
 
 
@@ -16,7 +17,7 @@ async def check(family: Family, tasks: Sequence[Task]) -> list[str]:
     """Faults of the sessions of ``tasks``; none where tasks have no session."""
     told: dict[str, str] = {}
     for task in tasks:
-        if await family.start(task, None) is None:
+        if await opened(family, task) is None:
             if task.tools or task.limits.max_turns > 1:
                 told["session"] = f"{task.id} has tools or several turns, but start() gives no session"
             break
@@ -29,7 +30,7 @@ async def check(family: Family, tasks: Sequence[Task]) -> list[str]:
 
 async def _opened(family: Family, task: Task) -> Session:
     """A fresh session."""
-    session = await family.start(task, None)
+    session = await opened(family, task)
     assert session is not None
     return session
 
@@ -70,7 +71,7 @@ async def _snapshots(family: Family, task: Task) -> AsyncIterator[tuple[str, str
     whole = await play(family, task, family.oracle(task))
     for cut in range(1, len(said)):
         first = await _opened(family, task)
-        head, done = await play_turns(first, said[:cut])
+        head, done = await play_turns(family, task, first, said[:cut])
         if done:
             break
         state = first.snapshot()
@@ -79,12 +80,12 @@ async def _snapshots(family: Family, task: Task) -> AsyncIterator[tuple[str, str
         except TypeError as fault:
             yield "snapshot", f"{task.id}: the snapshot is not JSON: {fault}"
             return
-        await play_turns(first, said[cut:])  # must not reach into the snapshot
+        await play_turns(family, task, first, said[cut:])  # must not reach into the snapshot
         second = await _opened(family, task)
         second.restore(stored)
         if second.snapshot() != stored:
             yield "restore", f"{task.id}: a snapshot restored after turn {cut} gives another snapshot"
-        tail, done = await play_turns(second, said[cut:])
+        tail, done = await play_turns(family, task, second, said[cut:])
         again = finish(task, [*head, *tail], second, done)
         if _story(again) != _story(whole):
             yield "restore", f"{task.id}: restored after turn {cut}, the session goes on differently"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from posttrain.dashboard.charts import Series, line_chart, number
+from posttrain.dashboard.healthy import ANY, HEALTHY, Range
 from posttrain.dashboard.markup import Html, el, join
 
 Rows = Sequence[Mapping[str, Any]]
@@ -14,34 +15,38 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One figure over the steps, what it means, and its healthy range (None: open end, both None: no range)."""
+    """One figure over the steps, and what it means; its healthy range is that of ``HEALTHY``."""
 
     metric: str
     title: str
     meaning: str
-    low: float | None = None
-    high: float | None = None
+
+    @property
+    def healthy(self) -> Range:
+        """Where it should be."""
+        return HEALTHY.get(self.metric, ANY)
+
+    @property
+    def text(self) -> str:
+        """What it means, and its range."""
+        return f"{self.meaning} Healthy: {self.healthy}." if str(self.healthy) else self.meaning
 
 
 PANELS = (
     Panel(
         metric="mixed_groups",
         title="Mixed groups",
-        low=0.2,
-        meaning="Share of groups in which some attempts pass and others fail. Only these teach. Healthy: above 0.2.",
+        meaning="Share of groups in which some attempts pass and others fail. Only these teach.",
     ),
     Panel(
         metric="entropy",
         title="Entropy",
-        low=0.02,
-        high=2.5,
-        meaning="Nats per sampled token. Falls as the policy grows sure; near 0 it explores no more. Healthy: 0.02 to 2.5.",
+        meaning="Nats per sampled token. Falls as the policy grows sure; near 0 it explores no more.",
     ),
     Panel(
         metric="logprob_gap",
         title="Logprob gap, mean",
-        high=0.05,
-        meaning="How far the sampling engine and the trainer disagree about the same tokens. Healthy: below 0.05.",
+        meaning="How far the sampling engine and the trainer disagree about the same tokens.",
     ),
     Panel(
         metric="logprob_gap_max",
@@ -51,40 +56,34 @@ PANELS = (
     Panel(
         metric="grad_norm",
         title="Gradient norm",
-        high=20.0,
-        meaning="Before clipping. A steady rise announces a collapse. Healthy: level, below 20.",
+        meaning="Before clipping. A steady rise announces a collapse; level is well.",
     ),
     Panel(
         metric="truncated",
         title="Truncated",
-        high=0.05,
-        meaning="Share of attempts cut off by a token, turn or tool budget. Healthy: below 0.05.",
+        meaning="Share of attempts cut off by a token, turn or tool budget.",
     ),
     Panel(
         metric="malformed",
         title="Malformed",
-        high=0.15,
-        meaning="Share of answers whose format could not be read. Falls first when learning works. Healthy: below 0.15.",
+        meaning="Share of answers whose format could not be read. Falls first when learning works.",
     ),
     Panel(
         metric="clip_fraction",
         title="Clipped tokens",
-        high=0.2,
-        meaning="Share of tokens whose ratio left the clip range, so that they teach nothing. Healthy: below 0.2.",
+        meaning="Share of tokens whose ratio left the clip range, so that they teach nothing.",
     ),
     Panel(metric="ref_kl", title="KL to the reference", meaning="Nats a token, where the loss holds the policy near its start."),
     Panel(
         metric="infra_errors",
         title="Infrastructure failures",
-        meaning="Attempts lost to our side. Never a reward: retried, then left out. Healthy: none.",
-        high=0.0,
+        meaning="Attempts lost to our side. Never a reward: retried, then left out.",
     ),
     Panel(metric="loss", title="Loss", meaning="Of a policy gradient it hovers around 0 and says little; watch the reward."),
     Panel(
         metric="rehearsal_loss",
         title="Rehearsal loss",
-        high=1.0,
-        meaning="On worked rows that were learnt before. A rise: the policy drifts from what it could. Healthy: below 1.",
+        meaning="On worked rows that were learnt before. A rise: the policy drifts from what it could.",
     ),
     Panel(metric="tokens_per_second", title="Sampling speed", meaning="Sampled tokens per second of the rollout."),
 )
@@ -162,18 +161,18 @@ def stability(rows: Rows, warm_up: Rows, findings: Sequence[Any]) -> Html | None
 
 def _panel(rows: Rows, panel: Panel) -> Html | None:
     data = points(rows, panel.metric)
-    has_range = panel.low is not None or panel.high is not None
-    band = (panel.low, panel.high) if has_range else None
+    healthy = panel.healthy
+    band = None if healthy == ANY else (healthy.low, healthy.high)
     chart = line_chart([Series(name=panel.title, points=data)], title=panel.title, band=band)
     if chart is None:
         return None
     last = data[-1][1]
-    outside = (panel.low is not None and last < panel.low) or (panel.high is not None and last > panel.high)
+    outside = not healthy.holds(last)
     return el(
         "div",
         el("span", number(last), class_="now bad" if outside else "now"),
         el("h3", panel.title),
-        el("p", panel.meaning),
+        el("p", panel.text),
         chart,
         class_="card panel watch" if outside else "card panel",
     )

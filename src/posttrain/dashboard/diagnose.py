@@ -1,7 +1,6 @@
 """Why a reward stalls: figures of a run beside their healthy range, and the option to change where one is outside.
 
-Reads only the store. Ranges are rules of thumb of the field for policy-gradient training with group baselines; each says
-what it means, so that a reader can disagree.
+Reads only the store. Each figure says what it means, so that a reader can disagree with its range.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from posttrain.dashboard.healthy import HEALTHY, Range
 from posttrain.errors import UsageError
 from posttrain.store.run_dir import RunDir
 
@@ -31,7 +31,7 @@ class Finding:
     @property
     def healthy(self) -> bool:
         """Whether the figure lies in its range."""
-        return (self.low is None or self.figure >= self.low) and (self.high is None or self.figure <= self.high)
+        return Range(low=self.low, high=self.high).holds(self.figure)
 
 
 def diagnose(run: RunDir) -> list[Finding]:
@@ -53,12 +53,11 @@ def _signal(run: RunDir, rows: Sequence[Mapping[str, Any]], now: Sequence[Mappin
     first, last = _mean(rows[: max(len(rows) // 3, 1)], "reward"), _mean(rows[-max(len(rows) // 3, 1) :], "reward")
     gain = None if first is None or last is None or len(rows) < 3 else last - first
     return [
-        _finding("mixed groups", mixed, 0.2, None, "share of groups whose attempts differ; the others teach nothing", cure),
+        _finding("mixed groups", mixed, "mixed_groups", "share of groups whose attempts differ; the others teach nothing", cure),
         _finding(
             "reward gained",
             gain,
-            0.0,
-            None,
+            "reward_gained",
             "mean reward of the last third of the steps less that of the first; the pool makes tasks harder as they are solved",
             "raise `train.lr` (up to 4x) or `tasks_per_step`; look at mixed groups first",
         ),
@@ -71,24 +70,21 @@ def _answers(rows: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
         _finding(
             "malformed answers",
             _mean(now, "malformed"),
-            None,
-            0.15,
+            "malformed",
             "share of attempts whose format the verifier could not read",
             "raise `warm_up.steps`, or say the format more plainly in the prompt",
         ),
         _finding(
             "truncated",
             _mean(now, "truncated"),
-            None,
-            0.05,
+            "truncated",
             "share of attempts that ran out of their token or turn budget",
             "raise the task's `limits` (`rows.max_tokens` for your own rows), or reward brevity",
         ),
         _finding(
             "infrastructure failures",
             lost / sampled if sampled else None,
-            None,
-            0.02,
+            "infra_share",
             "share of attempts lost to our side; they never count as a reward",
             "read events.jsonl: it names every failure and what it waited for",
         ),
@@ -100,32 +96,28 @@ def _stability(now: Sequence[Mapping[str, Any]]) -> list[Finding | None]:
         _finding(
             "entropy",
             _mean(now, "entropy"),
-            0.02,
-            2.5,
+            "entropy",
             "nats a sampled token; near 0 the policy no longer explores, far above it babbles",
             "too low: lower `train.lr`, raise `loss.eps_high` or `temperature`; too high: lower `temperature`",
         ),
         _finding(
             "logprob gap",
             _mean(now, "logprob_gap"),
-            None,
-            0.05,
+            "logprob_gap",
             "mean |rollout - policy logprob| before the update; what is trained is not what was sampled when it is large",
             'set `precision = "exact"`',
         ),
         _finding(
             "clip fraction",
             _mean(now, "clip_fraction"),
-            None,
-            0.2,
+            "clip_fraction",
             "share of tokens whose ratio left the clip range",
             "lower `train.lr`",
         ),
         _finding(
             "gradient norm",
             _mean(now, "grad_norm"),
-            None,
-            20.0,
+            "grad_norm",
             "before clipping; a steady rise announces a collapse",
             "lower `train.lr`, or `train.max_grad_norm`",
         ),
@@ -137,11 +129,12 @@ def _mean(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _finding(name: str, figure: float | None, low: float | None, high: float | None, meaning: str, change: str) -> Finding | None:
+def _finding(name: str, figure: float | None, metric: str, meaning: str, change: str) -> Finding | None:
     if figure is None:
         return None
-    finding = Finding(name=name, figure=figure, low=low, high=high, meaning=meaning, change="")
-    return finding if finding.healthy else Finding(name=name, figure=figure, low=low, high=high, meaning=meaning, change=change)
+    healthy = HEALTHY[metric]
+    cure = "" if healthy.holds(figure) else change
+    return Finding(name=name, figure=figure, low=healthy.low, high=healthy.high, meaning=meaning, change=cure)
 
 
 def main(path: str, *, as_json: bool = False) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from posttrain.dashboard.charts import bar, whisker
@@ -11,11 +12,11 @@ from posttrain.dashboard.markup import Html, el, join
 _STYLES = {"before": "s0", "few_shot": "s2", "after_sft": "s1", "after_rl": "s3"}
 
 
-def labels(columns: Sequence[str], options: Mapping[str, Any]) -> dict[str, str]:
-    """What people call the stages; the few-shot one says how many examples it had."""
+def labels(columns: Sequence[str], options: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:
+    """What people call the stages; the few-shot one says how many examples it had, where the run's options say so."""
     shots = options.get("few_shot")
     few = f"{shots}-shot" if isinstance(shots, int) and shots > 0 else "few-shot"
-    known = {"before": "before", "few_shot": few, "after_sft": "after SFT", "after_rl": "after RLVR"}
+    known = {"few_shot": few, "after_sft": "after SFT", "after_rl": "after RLVR"}
     return {c: known.get(c, c.replace("_", " ")) for c in columns}
 
 
@@ -26,12 +27,12 @@ def headline(results: Mapping[str, Any], named: Mapping[str, str]) -> Html:
     first, last = columns[0], columns[-1]
     n = results["overall"]
     size = f"{n['num_families']} families, {n['num_tasks']} tasks in {n['num_templates']} wordings, none seen in training"
-    low, high = results["interval"]
-    if len(columns) > 1:
-        big = f"{_rate(rates[first], 2)} → {_rate(rates[last], 2)}"
+    big = " → ".join(_rate(rates[c], 2) for c in dict.fromkeys((first, last)))
+    if results["interval"] is not None:
+        low, high = results["interval"]
         gain = f"{results['difference']:+.2f}, 95 % interval {low:+.2f} to {high:+.2f}"
     else:
-        big, gain = _rate(rates[first], 2), "one evaluation, nothing to compare with"
+        gain = "no task was judged in both" if len(columns) > 1 else "one evaluation, nothing to compare with"
     bars = []
     for c in columns:
         bars += [

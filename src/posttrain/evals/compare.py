@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from posttrain.dashboard.outcome import labels
 from posttrain.errors import EXIT_INVALID_RUN, UsageError, nearest
-from posttrain.evals.outcomes import Item, ItemKey, duplicates, flips, items
-from posttrain.evals.statistics import bootstrap, wilson
+from posttrain.evals.outcomes import Item, ItemKey, attempt_numbers, duplicates, flips, items
+from posttrain.evals.statistics import bootstrap, pass_at_k, pass_hat_k, wilson
 from posttrain.evals.verdict import judge
 from posttrain.store.run_dir import RunDir
 from posttrain.types import Trajectory
 
 STAGES = ("before", "few_shot", "after_sft", "after_rl", "eval")  # evaluations, in order; a bare run means its last plain one
-LABELS = {"before": "before", "few_shot": "few-shot", "after_sft": "after SFT", "after_rl": "after RLVR"}
 INFRA_CEILING = 0.02
 
 
@@ -84,12 +84,14 @@ def _row(pairs: Sequence[tuple[Item, Item]], seed: int) -> dict[str, Any]:
     }
 
 
-def _mean_of_families(arm: Iterable[Item], *, names: Iterable[str] = (), reward: bool = False) -> float | None:
-    """None where one of ``names`` has no judged task."""
+def _mean_of_families(
+    arm: Iterable[Item], *, names: Iterable[str] = (), of: Callable[[Item], float] = lambda item: item.pass_rate, least: int = 1
+) -> float | None:
+    """Over tasks with at least ``least`` judged attempts; None where one of ``names`` has none."""
     rates: dict[str, list[float]] = {name: [] for name in names}
     for item in arm:
-        if item.num_judged:
-            rates.setdefault(item.family, []).append(item.reward if reward else item.pass_rate)
+        if item.num_judged >= least:
+            rates.setdefault(item.family, []).append(of(item))
     if not rates or not all(rates.values()):
         return None
     return sum(sum(r) / len(r) for r in rates.values()) / len(rates)
@@ -99,9 +101,10 @@ def table(stages: Mapping[str, Sequence[Trajectory]], *, transfer: Iterable[str]
     """The results of a run, JSON-able: pass rates by family and stage, differences from the first stage and to the last.
 
     ``stages`` are evaluations of the same tasks in order: ``{"before": [...], "after_rl": [...]}``. Each one's overall pass
-    rate stands at the top under its own name; ``difference`` and ``interval`` are of the last against the first. A stage that
-    left families out (no oracle, no few-shot prompt) has None there and overall: a mean over other families is not comparable.
-    Stages without trajectories are left out.
+    rate stands at the top under its own name; ``difference`` and ``interval`` are of the last against the first, None where the
+    two share no judged task or there is one stage alone. A stage that left families out (no oracle, no few-shot prompt) has None
+    there and overall: a mean over other families is not comparable. Stages without trajectories are left out. Where tasks have
+    several attempts, cells hold ``pass_at`` and ``pass_all``: by stage and k, the chance that one, or each, of k attempts passes.
     """
     stages = {name: t for name, t in stages.items() if t}
     if not stages:
@@ -121,8 +124,8 @@ def table(stages: Mapping[str, Sequence[Trajectory]], *, transfer: Iterable[str]
     overall = _cells(arms, mains)
     return {
         **{name: overall["pass_rate"][name] for name in columns},
-        "difference": head["overall"]["difference"] if head else 0.0,
-        "interval": head["overall"]["interval"] if head else [0.0, 0.0],
+        "difference": head["overall"]["difference"] if head else None,
+        "interval": head["overall"]["interval"] if head else None,
         "columns": columns,
         "overall": overall,
         "transfer": _cells(arms, held) if held else None,
@@ -140,19 +143,32 @@ def _cells(arms: Mapping[str, dict[ItemKey, Item]], names: Sequence[str]) -> dic
         "num_tasks": max(len(m) for m in mine.values()),
         "num_templates": len({i.cluster for m in mine.values() for i in m}),
         "pass_rate": {stage: _mean_of_families(m, names=names) for stage, m in mine.items()},
-        "reward": {stage: _mean_of_families(m, names=names, reward=True) for stage, m in mine.items()},
+        "reward": {stage: _mean_of_families(m, names=names, of=lambda item: item.reward) for stage, m in mine.items()},
     }
-    if len(names) == 1:  # a single family's rate is a plain proportion of judged tasks
+    if any(map(attempt_numbers, mine.values())):
+        cells["pass_at"] = {stage: _of_attempts(m, names, pass_at_k) for stage, m in mine.items()}
+        cells["pass_all"] = {stage: _of_attempts(m, names, pass_hat_k) for stage, m in mine.items()}
+    elif len(names) == 1:  # a single family's rate is a plain proportion of judged tasks
         judged = {s: [i for i in m if i.num_judged] for s, m in mine.items()}
-        cells["rate_interval"] = {s: list(wilson(sum(i.status == "ok" for i in m), len(m))) for s, m in judged.items()}
+        cells["rate_interval"] = {s: list(wilson(sum(i.num_passed for i in m), len(m))) for s, m in judged.items()}
     return cells
+
+
+def _of_attempts(arm: Sequence[Item], names: Sequence[str], chance: Callable[[int, int, int], float]) -> dict[str, float | None]:
+    """By k: the mean of family means of a chance over k attempts, over tasks of which k attempts were judged."""
+
+    def mean(k: int) -> float | None:
+        return _mean_of_families(arm, names=names, of=lambda item: chance(item.num_judged, item.num_passed, k), least=k)
+
+    return {str(k): mean(k) for k in attempt_numbers(arm)}
 
 
 def table_text(results: Mapping[str, Any]) -> str:
     """The table of ``table`` as aligned plain text for a terminal."""
     columns = list(results["columns"])
     head = next((c for c in results["comparisons"] if c["names"] == [columns[0], columns[-1]]), None)
-    rows = [["", *(LABELS.get(c, c) for c in columns), "gain", "95 % interval"]]
+    named = labels(columns)
+    rows = [["", *named.values(), "gain", "95 % interval"]]
 
     def add(label: str, cells: Mapping[str, Any], row: Mapping[str, Any] | None) -> None:
         rates = ["-" if cells["pass_rate"][c] is None else f"{cells['pass_rate'][c]:.2f}" for c in columns]
@@ -175,10 +191,22 @@ def table_text(results: Mapping[str, Any]) -> str:
     lines.insert(1, "-" * max(map(len, lines)))
     if head and head["flip_counts"]:
         lines.append("flips: " + ", ".join(f"{kind} {n}" for kind, n in sorted(head["flip_counts"].items(), key=lambda x: -x[1])))
-    lost = {LABELS.get(c, c): n for c, n in results["unjudged"].items() if n}
+    lines += _attempts_lines(results["overall"], named)
+    lost = {named[c]: n for c, n in results["unjudged"].items() if n}
     if lost:
         lines.append("left out, not judged: " + ", ".join(f"{name} {n}" for name, n in lost.items()))
     return "\n".join(lines)
+
+
+def _attempts_lines(cells: Mapping[str, Any], named: Mapping[str, str]) -> list[str]:
+    """The overall chances that one, or each, of k attempts passes, a line for each stage that made several."""
+    lines = []
+    for c, label in named.items():
+        shown = [(k, v, cells["pass_all"][c][k]) for k, v in cells.get("pass_at", {}).get(c, {}).items() if v is not None]
+        if shown:
+            one, every = (", ".join(f"{k}: {pair[at]:.2f}" for k, *pair in shown) for at in (0, 1))
+            lines.append(f"{label}, one of k attempts passes (pass@k): {one}; each of k (pass^k): {every}")
+    return lines
 
 
 def _span(interval: Sequence[float]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ ItemKey = tuple[str, str]  # (environment, task id)
 class Item:
     """One task's attempts in one arm. ``status`` is "ok" when at least half passed, else the commonest failure.
 
-    ``num_unjudged`` counts infrastructure failures and unverifiable answers: never a pass, never a fail.
+    ``num_unjudged`` counts infrastructure failures and unverifiable answers: never a pass, never a fail. ``pass_rate`` and
+    ``reward`` are means over the judged attempts, nan where there is none.
     """
 
     key: ItemKey
@@ -25,6 +27,7 @@ class Item:
     temperature: float | None
     num_judged: int
     num_unjudged: int
+    num_passed: int
     pass_rate: float
     reward: float
     status: str
@@ -81,11 +84,24 @@ def _item(key: ItemKey, group: list[Trajectory]) -> Item:
         temperature=next((t.sampling.temperature for t in group if t.sampling), None),
         num_judged=n,
         num_unjudged=len(group) - n,
-        pass_rate=statuses["ok"] / n if n else 0.0,
-        reward=sum(t.reward if t.reward is not None else 0.0 for t in judged) / n if n else 0.0,
+        num_passed=statuses["ok"],
+        pass_rate=statuses["ok"] / n if n else math.nan,
+        reward=sum(map(_reward, judged)) / n if n else math.nan,
         status=status,
         trajectory_ids=tuple(t.id for t in group),
     )
+
+
+def _reward(trajectory: Trajectory) -> float:
+    """The reward as it may have been shaped, the verdict's own where it was not set."""
+    assert trajectory.verdict is not None
+    return trajectory.verdict.reward if trajectory.reward is None else trajectory.reward
+
+
+def attempt_numbers(arm: Iterable[Item]) -> list[int]:
+    """The numbers of attempts to speak of: 2, 4, 8 ... and the most that a task has judged; empty where that is 1."""
+    most = max((item.num_judged for item in arm), default=0)
+    return sorted({most, *(2**i for i in range(1, most.bit_length()) if 2**i < most)}) if most > 1 else []
 
 
 def duplicates(trajectories: Iterable[Trajectory]) -> list[str]:

@@ -2,7 +2,7 @@
 
 Families are fixed (we speak about these families), their templates are a sample of possible wordings, tasks are a sample
 within a template. So the cluster is (family, template), the strata are families, and an overall figure is the mean of the
-families' means. Clustered standard errors follow Miller, arXiv 2411.00640; small cells Bowyer et al., arXiv 2503.01747.
+families' means. Clustering follows Miller, arXiv 2411.00640; small cells Bowyer et al., arXiv 2503.01747.
 """
 
 from __future__ import annotations
@@ -67,41 +67,6 @@ def _codes(labels: Sequence[Hashable]) -> tuple[NDArray[np.int64], int]:
     """Labels as 0, 1, 2 ... by first appearance, and how many there are."""
     seen: dict[Hashable, int] = {}
     return np.array([seen.setdefault(x, len(seen)) for x in labels], dtype=np.int64), len(seen)
-
-
-def clustered_mean(values: Sequence[float] | Floats, clusters: Sequence[Hashable], *, level: float = 0.95) -> Estimate:
-    """Mean with the cluster-robust standard error, C/(C-1) corrected, and Student's t with C-1 degrees of freedom.
-
-    For differences of paired items this is the clustered paired comparison. Raises ValueError for fewer than 2 clusters.
-    """
-    x = np.asarray(values, dtype=np.float64)
-    codes, num = _codes(clusters)
-    if len(x) != len(codes):
-        raise ValueError(f"{len(x)} values but {len(codes)} clusters; each value needs its cluster")
-    if num < 2:
-        raise ValueError(f"{num} cluster; a standard error needs at least 2")
-    mean = float(x.mean())
-    sums = np.bincount(codes, weights=x - mean, minlength=num)
-    error = math.sqrt(float((sums**2).sum()) * num / (num - 1)) / len(x)
-    half = t_quantile((1 + level) / 2, num - 1) * error
-    return Estimate(
-        mean=mean,
-        low=mean - half,
-        high=mean + half,
-        standard_error=error,
-        num_clusters=num,
-        degrees_of_freedom=num - 1,
-        degenerate=error == 0,
-    )
-
-
-def paired_differences(before: dict[str, float], after: dict[str, float]) -> tuple[list[str], Floats]:
-    """``after - before`` by item id, in the order of ``before``. Raises ValueError unless both hold the same ids."""
-    if before.keys() != after.keys():
-        alone = sorted(before.keys() ^ after.keys())
-        raise ValueError(f"{len(alone)} items are in one arm only, such as {alone[0]!r}; a paired comparison needs both")
-    ids = list(before)
-    return ids, np.array([after[i] - before[i] for i in ids], dtype=np.float64)
 
 
 def bootstrap(

@@ -7,18 +7,20 @@ import threading
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from posttrain.envs._base import Environment
 from posttrain.errors import DeadlineExceeded, UsageError
 from posttrain.rollout.group import Events
+from posttrain.rollout.scripted import worked
 from posttrain.rollout.workers import rollout
-from posttrain.types import Message, Response, Sampling, Task, Trajectory, Turn
+from posttrain.types import Message, Sampling, Task, Trajectory
 
 if TYPE_CHECKING:
     from posttrain.engines._base import Engine
     from posttrain.progress import Progress
 
+T = TypeVar("T")
 _SCAN = 64  # tasks looked at per task wanted, before an endless stream's rarest buckets are given up
 _SHOW_SECONDS = 60.0
 
@@ -91,7 +93,7 @@ def few_shot(environment: Environment, task: Task, k: int) -> Task:
         if response is None:
             raise UsageError(f"{environment.name} has no worked reference answers to show; set few_shot = 0 for it")
         shown += [m for m in example.prompt if m.role != "system"]
-        shown += _worked(environment, example, response)
+        shown += _apart(worked(environment, example, response), f"showing the worked example {example.id}")[0]
     shown += [m for m in task.prompt if m.role != "system"]
     return replace(
         task,
@@ -105,31 +107,9 @@ def _bounded(stream: Iterable[Task], environment: Environment) -> Iterable[Task]
     return islice(stream, 4096) if hasattr(environment, "generate") else stream
 
 
-def _worked(environment: Environment, task: Task, response: Response) -> list[Message]:
-    """The oracle's messages, with what the session answers between them."""
-    if len(response.turns) == 1 and not response.turns[0].tool_calls:
-        return list(response.turns)
-    return _apart(_play(environment, task, response), f"showing the worked example {task.id}")
-
-
-async def _play(environment: Environment, task: Task, response: Response) -> list[Message]:
-    session = await environment.start(task, None)
-    if session is None:
-        return list(response.turns)
-    shown: list[Message] = []
-    for message in response.turns:
-        shown.append(message)
-        turn = Turn(role="assistant", token_ids=(), text=message.content, tool_calls=message.tool_calls, stop_reason="stop")
-        observation = await session.step(turn)
-        if observation.done:
-            break
-        shown += observation.messages
-    return shown
-
-
-def _apart(work: Coroutine[Any, Any, list[Message]], what: str) -> list[Message]:
+def _apart(work: Coroutine[Any, Any, T], what: str) -> T:
     """Runs a coroutine to its end on a loop of its own, whether or not the caller runs in one."""
-    result: list[list[Message]] = []
+    result: list[T] = []
     failed: list[BaseException] = []
 
     def body() -> None:

@@ -59,12 +59,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """What the policy computed for a batch; only what ``Loss.needs`` names is there besides the logprobs."""
+    """What the policy computed for a batch: all that a loss can read of it."""
 
     policy_logprobs_N: Tensor  # float32, with gradient
-    entropy_N: Tensor | None = None
-    values_N: Tensor | None = None
-    scores_R: Tensor | None = None
+    entropy_N: Tensor | None = None  # float32, without gradient; nats, in training always there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +77,8 @@ class Loss(ABC):
     normaliser: float = 1024.0
 
     @property
-    def needs(self) -> frozenset[str]:
-        """Outputs that it reads."""
-        return frozenset({"policy_logprobs"})
-
-    @property
     def annotations(self) -> tuple[str, ...]:
-        """Fields that ``Policy.annotate`` fills before the advantages."""
+        """Fields that the policy's ``annotate`` fills before the advantages; UsageError there for one that it cannot fill."""
         return ()
 
     @property

@@ -28,26 +28,19 @@ def truncated(numerator_N: Tensor, denominator_N: Tensor, cap: float) -> Tensor:
     return weight.clamp_max(cap) if cap else weight
 
 
-def require(batch: Batch, loss: str, *fields: str) -> Tensor:
-    """The first of ``fields`` (without the N suffix) that every trained position has; 0 where it is masked.
+def require(batch: Batch, loss: str, field: str) -> Tensor:
+    """``field`` (without the N suffix) of every trained position; 0 where it is masked.
 
     Raises UsageError naming trajectories that lack it.
     """
     import torch
 
-    for field in fields:
-        values: Tensor | None = getattr(batch, f"{field}_N")
-        if values is None:
-            continue
-        lacking = values.isnan() & batch.loss_mask_N
-        if not bool(lacking.any()):
-            return torch.where(batch.loss_mask_N, values, 0.0)  # nan there would poison gradients: 0 * nan is nan
+    values: Tensor | None = getattr(batch, f"{field}_N")
+    if values is not None and not bool((values.isnan() & batch.loss_mask_N).any()):
+        return torch.where(batch.loss_mask_N, values, 0.0)  # nan there would poison gradients: 0 * nan is nan
     named = ", ".join(batch.trajectory_ids[:3])
+    sampled = field == "rollout_logprobs"
     raise UsageError(
-        f"the loss {loss!r} needs {' or '.join(fields)} on every trained token, and rows such as {named} have none; "
-        + (
-            "call policy.annotate first"
-            if fields[0] == "ref_logprobs"
-            else "sample the rows with the engine, or use cross_entropy"
-        )
+        f"the loss {loss!r} needs {field} on every trained token, and rows such as {named} have none; "
+        + ("sample the rows with the engine, or use cross_entropy" if sampled else "call policy.annotate first")
     )

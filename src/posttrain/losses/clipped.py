@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 class Clipped(Loss):
     """-min(r A, clip(r, 1 - eps_low, 1 + eps_high) A), per token, with r = exp(policy_logprob - old_logprob).
 
-    Where the batch carries ``proximal_logprobs`` (the policy before this batch's first step) they are the old ones, and
-    the whole is multiplied by the truncated importance weight min(exp(proximal - rollout), ``importance_cap``), which has
-    no gradient (decoupled PPO, 2110.00641). Where it carries none, ``rollout_logprobs`` stand in for them: r itself is
-    then the full correction from the engine's distribution to the policy's, the clip range bounds it, and no further
-    weight is applied, for a correction must never be applied twice.
-    ``dual_clip`` c bounds the loss at c |A| where A < 0 (1912.09729). ``importance_cap`` and ``dual_clip`` are off at 0.
+    The old ones are the engine's, ``rollout_logprobs``: r itself is then the full correction from the engine's distribution
+    to the policy's, the clip range bounds it, and no further weight is applied, for a correction must never be applied twice.
+    ``decoupled`` (2110.00641) takes ``proximal_logprobs`` instead, the policy's before this batch's first step, which costs
+    one more forward; the whole is then multiplied by the truncated importance weight min(exp(proximal - rollout),
+    ``importance_cap``), which has no gradient. ``importance_cap`` acts only there; it and ``dual_clip`` are off at 0.
+    ``dual_clip`` c bounds the loss at c |A| where A < 0 (1912.09729).
     """
 
     eps_low: float = 0.2
     eps_high: float = 0.28
     dual_clip: float = 3.0
+    decoupled: bool = False
     importance_cap: float = 2.0
 
     def __post_init__(self) -> None:
@@ -42,6 +43,11 @@ class Clipped(Loss):
             raise UsageError(f"dual_clip is {self.dual_clip}; it must be 0 (off) or above 1 + eps_high = {1 + self.eps_high:g}")
         if self.importance_cap < 0:
             raise UsageError(f"importance_cap is {self.importance_cap}; it must be 0 (no cap) or positive")
+
+    @property
+    def annotations(self) -> tuple[str, ...]:
+        """The logprobs of the policy as it is before the step, where they are the old ones."""
+        return ("proximal_logprobs",) if self.decoupled else ()
 
     @property
     def reads_rollout(self) -> bool:
@@ -54,14 +60,15 @@ class Clipped(Loss):
 
         logprobs = outputs.policy_logprobs_N
         advantages = batch.advantages_N.to(logprobs.dtype)
-        r = ratio(logprobs, require(batch, "clipped", "proximal_logprobs", "rollout_logprobs"))
+        old = require(batch, "clipped", "proximal_logprobs" if self.decoupled else "rollout_logprobs")
+        r = ratio(logprobs, old)
         values = -torch.minimum(r * advantages, r.clamp(1 - self.eps_low, 1 + self.eps_high) * advantages)
         down = advantages < 0
         if self.dual_clip:
             values = torch.where(down, torch.minimum(values, -self.dual_clip * advantages), values)
-        if batch.proximal_logprobs_N is not None:
+        if self.decoupled:
             rollout = require(batch, "clipped", "rollout_logprobs")
-            values = values * truncated(batch.proximal_logprobs_N.to(logprobs.dtype), rollout, self.importance_cap)
+            values = values * truncated(old.to(logprobs.dtype), rollout, self.importance_cap)
         live = batch.loss_mask_N
         counts = {
             "clipped_high": live & (advantages > 0) & (r > 1 + self.eps_high),

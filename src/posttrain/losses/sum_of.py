@@ -35,11 +35,6 @@ class SumOf(Loss):
                 )
 
     @property
-    def needs(self) -> frozenset[str]:
-        """What any member reads."""
-        return frozenset().union(*(loss.needs for loss in self.losses))
-
-    @property
     def annotations(self) -> tuple[str, ...]:
         """What any member needs annotated, in order."""
         return tuple(dict.fromkeys(name for loss in self.losses for name in loss.annotations))

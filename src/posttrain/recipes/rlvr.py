@@ -82,6 +82,7 @@ class Rlvr:
     def __post_init__(self) -> None:
         require_at_least(self, threads=0, seed=0, minutes=0, eval_tasks=1, few_shot=0, steps=0, temperature=0)
         require_at_least(self, tasks_per_step=1, group_size=1, checkpoint_every=1)
+        self.train.require(self.loss.annotations)
 
     def run(self, run: RunDir, progress: Progress) -> dict[str, Any]:
         """Runs or resumes the job in ``run``; returns its results, with the table as text."""

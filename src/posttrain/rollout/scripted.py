@@ -1,18 +1,21 @@
-"""Known answers instead of a policy: an engine that replays them, the check of verifiers at a run's start, and SFT rows."""
+"""Known answers instead of a policy: an engine that replays them, the check of verifiers at a run's start, and SFT rows.
+
+``converse`` is the one way in which a scripted response meets a session without an engine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from posttrain.engines._base import Request, Score
-from posttrain.envs._base import Environment
-from posttrain.errors import InvalidRun, ToolError, UsageError
+from posttrain.envs._base import Environment, Session
+from posttrain.errors import InvalidRun, UsageError
 from posttrain.rollout.deadlines import DEFAULT, within
 from posttrain.rollout.group import all_of
-from posttrain.rollout.run import judge, run
-from posttrain.types import Message, Observation, Response, Sampling, Task, Trajectory, Turn
+from posttrain.rollout.run import _Attempt, judge, run
+from posttrain.types import Key, Message, Observation, Response, Sampling, Task, ToolSpec, Trajectory, Turn
 
 if TYPE_CHECKING:
     from posttrain.render import Renderer
@@ -138,21 +141,39 @@ async def rows_of_oracles(tasks: Sequence[Task], environment: Environment, rende
 
 async def row_of(task: Task, response: Response, environment: Environment, renderer: Renderer) -> Trajectory:
     """One SFT row of a response, with the session's answers between its turns."""
-    session = await within(f"start of {task.id}", DEFAULT.step, environment.start(task, None))
-    messages: list[Message] = list(task.prompt)
-    for i, message in enumerate(response.turns):
-        messages.append(message)
-        if session is None:
-            break
+    messages, tools = await worked(environment, task, response)
+    turns = tuple(renderer.row((*task.prompt, *messages), tools))
+    return Trajectory(task=task, turns=turns, advantage=1.0, metadata={"source": "oracle"})
+
+
+async def worked(environment: Environment, task: Task, response: Response) -> tuple[tuple[Message, ...], tuple[ToolSpec, ...]]:
+    """(a response's messages with the session's answers between them, the tools of the attempt); no answer to the last one."""
+    session = await opened(environment, task)
+    said: list[Message] = []
+    answer: tuple[Message, ...] = ()
+    async for turn, observation in converse(environment, task, session, response.turns):
+        said += [*answer, Message(role="assistant", content=turn.text, tool_calls=turn.tool_calls)]
+        answer = observation.messages
+    return tuple(said), task.tools if session is None else session.tools()
+
+
+async def opened(environment: Environment, task: Task) -> Session | None:
+    """A fresh session of the task, None for a single turn."""
+    return await within(f"start of {task.id}", DEFAULT.step, environment.start(task, None))
+
+
+async def converse(
+    environment: Environment, task: Task, session: Session | None, messages: Iterable[Message]
+) -> AsyncIterator[tuple[Turn, Observation]]:
+    """Each message as a turn without tokens, with the session's answer, tool errors shown as to a policy; until it is done.
+
+    Without a session the first message is all there is. Raises ``Broken`` where the session's own code raises.
+    """
+    nobody: Any = None  # nothing is sampled, so no engine is asked
+    attempt = _Attempt(task, environment, nobody, None, Key(seed=0, task_id=task.id), Sampling(), DEFAULT, session)
+    for message in messages:
         turn = Turn(role="assistant", token_ids=(), text=message.content, tool_calls=message.tool_calls, stop_reason="stop")
-        try:
-            observation = await within(f"answer to {task.id}", DEFAULT.step, session.step(turn))
-        except ToolError as error:
-            call = message.tool_calls[-1] if message.tool_calls else None
-            shown = Message(role="tool", content=str(error), tool_call_id=call.id if call else "", name=call.name if call else "")
-            observation = Observation(messages=(shown,))
-        if observation.done or i + 1 == len(response.turns):
-            break
-        messages.extend(observation.messages)
-    tools = task.tools if session is None else session.tools()
-    return Trajectory(task=task, turns=tuple(renderer.row(tuple(messages), tools)), advantage=1.0, metadata={"source": "oracle"})
+        observation = Observation(done=True) if session is None else await attempt.answer(turn)
+        yield turn, observation
+        if observation.done:
+            return

@@ -68,6 +68,14 @@ class Policy:
         if not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"train.betas is {self.betas}; both must be in [0, 1)")
 
+    def require(self, annotations: Sequence[str]) -> None:
+        """Raises UsageError for what a policy with these options cannot annotate; a loss's ``annotations`` are known early."""
+        for name in annotations:
+            if name not in ANNOTATIONS:
+                raise UsageError(f"policy.annotate cannot fill {name!r}.{nearest(name, ANNOTATIONS)}")
+            if name == "ref_logprobs" and not self.reference:
+                raise UsageError("ref_logprobs need the starting weights, which were not kept; set train.reference = true")
+
     def open(self, module: Any, renderer: Renderer | None = None, *, refused: Path | None = None) -> OpenPolicy:
         """Takes the module over for training (its attention is replaced, dropout turned off); the engine may share it.
 
@@ -155,11 +163,8 @@ class OpenPolicy:
 
         Raises UsageError for another field, and for ``ref_logprobs`` without the option ``reference``.
         """
+        self.options.require(fields)
         for name in fields:
-            if name not in ANNOTATIONS:
-                raise UsageError(f"policy.annotate cannot fill {name!r}.{nearest(name, ANNOTATIONS)}")
-            if name == "ref_logprobs" and self.reference is None:
-                raise UsageError("ref_logprobs need the starting weights, which were not kept; set train.reference = true")
             module = self.reference if name == "ref_logprobs" else self.module
             groups = self._annotated(groups, name, module)
         return list(groups)
