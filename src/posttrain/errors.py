@@ -63,6 +63,14 @@ class WorkerLost(InfraError):
     """A worker process died (killed, out of memory) while it held an item."""
 
 
+class SandboxUnavailable(HostError):
+    """This host lacks what the task's sandbox needs; the message names it, and the remedy. Never a weaker one instead."""
+
+
+class SandboxLost(InfraError):
+    """A sandbox of ours died or stopped answering; what it was doing is tried again in a new one."""
+
+
 class Interrupted(PosttrainError):
     """Ctrl-C: state was saved; the message holds the line that resumes."""
 
@@ -90,20 +98,21 @@ TOOL_ERRORS: Final[dict[str, str]] = {
     "E_FORMAT": "the tool call could not be read",
 }
 
-# How an execution ended -> what its verdict's status is. What the policy's own program does wrong is "wrong".
+# How an execution ended -> what its verdict's status is. What the policy's own program does wrong is "wrong"; "infra_error" is
+# a failure of ours, or a host too busy to give the program its CPU time.
 EXEC_STATUS: Final[dict[str, Literal["ok", "wrong", "infra_error"]]] = {
     "ok": "ok",
-    "nonzero_exit": "wrong",
-    "killed_by_signal": "wrong",
-    "cpu_limit": "wrong",
-    "memory_limit": "wrong",
+    "nonzero": "wrong",
+    "signal": "wrong",
+    "timeout_wall": "wrong",
+    "timeout_cpu": "wrong",
+    "memory": "wrong",
+    "pids": "wrong",
+    "disk": "wrong",
     "output_limit": "wrong",
-    "process_limit": "wrong",
-    "disk_limit": "wrong",
-    "blocked_at_wall_limit": "wrong",
-    "runnable_at_wall_limit": "infra_error",
     "sandbox_lost": "infra_error",
-    "reference_deadline": "infra_error",
+    "infra_error": "infra_error",
+    "aborted": "infra_error",
 }
 
 

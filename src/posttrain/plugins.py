@@ -31,6 +31,7 @@ KINDS: Final[dict[str, str]] = {
     "advantages": "__call__",
     "pools": "open",
     "engines": "open",
+    "sandboxes": "open",
     "verifiers": "judge",
     "envs": "tasks",
     "datasets": "rows",

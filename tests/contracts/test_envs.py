@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,13 @@ def families() -> list[str]:
     return [n for n in plugins.names("envs") if issubclass(plugins.find("envs", n), Family)]
 
 
-@pytest.mark.parametrize("name", families())
+def quick() -> list[Any]:
+    """The families, those whose verdicts start sandboxes marked as slow."""
+    started = {n for n in families() if plugins.find("envs", n).gate_seeds < Family.gate_seeds}
+    return [pytest.param(n, marks=pytest.mark.slow) if n in started else n for n in families()]
+
+
+@pytest.mark.parametrize("name", quick())
 def test_family_passes_the_gate_at_its_ends(name: str) -> None:
     assert check(plugins.build("envs", name), levels=(0, 9), seeds=60) == []
 

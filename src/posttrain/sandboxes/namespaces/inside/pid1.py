@@ -1,0 +1,329 @@
+"""Pid 1 of a sandbox: forks an execution from a warm interpreter, reaps everything, freezes, kills, lays workspaces.
+
+It holds nothing secret - it was forked from a supervisor that was started with an empty environment - and is out of the
+programs' reach: another user (where there are two), not dumpable, invisible in /proc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import gc
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from . import program, rooms, walls, wire
+from .kernel import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, bound_capabilities, last_capability, prctl, unmount
+
+WATCH = 50  # milliseconds between looks at memory that no control group bounds
+
+
+class Begun(NamedTuple):
+    """An execution that runs: where it says why it could not begin, when it began, and the counters as of then."""
+
+    trouble: int
+    at: float
+    counted: dict[str, float]
+    cpu: int  # seconds allowed, to all of its processes together
+
+
+class Init:
+    """``config``: ``user`` of programs (0: the same as ours), ``lowers``, ``watched`` (bytes; 0: a control group does it).
+
+    ``off`` and ``let`` take a wall away, so that a test can show what it is there for.
+    """
+
+    def __init__(self, control: socket.socket, config: dict[str, Any], counters: dict[str, int]) -> None:
+        self.control, self.config, self.counters = control, config, counters
+        self.lowers = [f"/layers/{i}" for i in range(len(config["lowers"]))] or ["/store/empty"]
+        self.layer = 0
+        self.running: dict[int, int] = {}  # pid -> the execution's number
+        self.kept: set[int] = set()
+        self.over, self.spent = False, 0.0  # the watch has just ended all for their memory, or for so much CPU time
+        self.begun: dict[int, Begun] = {}
+        off = config["off"]
+        root = "/root"
+        self.rules: dict[str, Any] = {
+            "chroot": root,
+            "user": config["user"] if config["user"] else None,
+            "filter": b"" if "seccomp" in off else walls.program((walls.AF_UNIX, walls.AF_INET, walls.AF_INET6), config["let"]),
+            "ruleset": -1,
+        }
+        if "landlock" not in off and walls.landlock_version():
+            self.rules["ruleset"] = -2  # made anew whenever the workspace is laid
+        self._look()
+
+    def _look(self) -> None:
+        """Landlock names files, and a new workspace is another file."""
+        if self.rules["ruleset"] == -1:
+            return
+        if self.rules["ruleset"] >= 0:
+            os.close(self.rules["ruleset"])
+        self.rules["ruleset"] = walls.ruleset(["/root"], ["/root/workspace", "/root/tmp", "/root/dev"], networks=True)
+
+    def serve(self) -> None:
+        """Until the controller closes its end; the kernel then kills all that is left."""
+        awake, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        gc.collect()
+        gc.freeze()
+        wire.send(self.control, {"ready": True, "landlock": walls.landlock_version()})
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        poll.register(awake, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in poll.poll(WATCH if self.running else None)}
+            if awake in ready:
+                os.read(awake, 4096)
+                self._reap()
+            if self.running and not ready:
+                self._watch()
+            if self.control.fileno() in ready:
+                received = wire.receive(self.control)
+                if received is None:
+                    os._exit(0)
+                order, fds = received
+                try:
+                    answer = getattr(self, "do_" + order["do"])(order, fds)
+                except OSError as error:
+                    answer = {"failed": str(error), "errno": error.errno}
+                finally:
+                    for fd in fds:
+                        os.close(fd)
+                if answer is not None:
+                    wire.send(self.control, {"id": order["id"], **answer})
+
+    def _watch(self) -> None:
+        """Ends what no rlimit can: the CPU time of many processes, and their memory where no control group bounds it."""
+        resident = sum(pages for pid, pages in _resident() if pid != 1) if self.config["watched"] else 0
+        if resident * os.sysconf("SC_PAGE_SIZE") > (self.config["watched"] or 1):
+            self.over = True
+            self._kill_all()
+            return
+        cpu, kept = self._cpu_now(), {self.running[pid] for pid in self.kept}  # a kept one has its own process's limit only
+        for number, begun in self.begun.items():
+            if number not in kept and cpu - begun.counted["cpu"] > begun.cpu + 0.1:
+                self.spent = cpu - begun.counted["cpu"]
+                self._kill_all()
+                return
+
+    def _cpu_now(self) -> float:
+        """CPU seconds of all programs so far, those that are alive included."""
+        cpu = self._counted()["cpu"]
+        if "cpu" not in self.counters:
+            cpu += sum(ticks for pid, _, _, ticks in _processes() if pid != 1) / os.sysconf("SC_CLK_TCK")
+        return cpu
+
+    def do_exec(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any] | None:
+        """Starts one; its end is told later, by ``_reap``."""
+        trouble, tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        pid = os.fork()
+        if not pid:
+            if order["keep"]:
+                prctl(PR_SET_CHILD_SUBREAPER, 1)
+            program.become(self.rules, order, fds, tell)
+        os.close(tell)
+        self.running[pid] = order["id"]
+        self.begun[order["id"]] = Begun(trouble, time.monotonic(), self._counted(), order["limits"]["cpu"])
+        if order["keep"]:
+            self.kept.add(pid)
+        return None
+
+    def _counted(self) -> dict[str, float]:
+        """Where every counter stands: CPU seconds of all programs, processes killed for memory, forks refused."""
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        out = {"cpu": used.ru_utime + used.ru_stime, "oom": 0.0, "refused": 0.0}
+        for name, fd in self.counters.items():
+            text = os.pread(fd, 4096, 0).decode()
+            if name == "cpu":
+                usage = _value(text, "usage_usec")
+                out["cpu"] = int(text) / 1e9 if usage is None else usage / 1e6
+            else:
+                out[name] = _value(text, "oom_kill" if name == "oom" else "max") or 0
+        return out
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid in self.running:
+                self._ended(pid, status, usage.ru_maxrss * 1024, self._clear)
+
+    def _ended(self, pid: int, status: int, peak: int, clear: Callable[[], int] = lambda: 0) -> None:
+        """Tells the controller how an execution ended, and clears away what it left."""
+        number = self.running.pop(pid)
+        self.kept.discard(pid)
+        left = clear()
+        begun = self.begun.pop(number)
+        try:
+            trouble = os.read(begun.trouble, 4096).decode(errors="replace")
+        except BlockingIOError:
+            trouble = ""
+        os.close(begun.trouble)
+        used = {name: value - begun.counted[name] for name, value in self._counted().items()}
+        used["oom"] += self.over
+        used["cpu"] = max(used["cpu"], self.spent)
+        self.over, self.spent = False, 0.0
+        end = {"code": os.waitstatus_to_exitcode(status), "wall": time.monotonic() - begun.at, "peak": peak, "left": left}
+        wire.send(self.control, {"id": number, "trouble": trouble, **end, **used})
+
+    def _clear(self) -> int:
+        """Kills what an execution left behind, all but what was asked to be kept; how many there were."""
+        if not self.running:
+            return self._kill_all()
+        count = 0
+        for _ in range(50):
+            strangers = self._strangers()
+            if not strangers:
+                break
+            count += len(strangers)
+            for pid in strangers:
+                _kill(pid, signal.SIGKILL)
+            self._collect(strangers)
+        return count
+
+    def _kill_all(self) -> int:
+        count = 0
+        while True:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+            try:
+                pid, status, usage = os.wait4(-1, 0)
+            except ChildProcessError:
+                return count
+            count += 1
+            if pid in self.running:
+                self._ended(pid, status, usage.ru_maxrss * 1024)
+
+    def _collect(self, pids: set[int]) -> None:
+        for pid in pids:
+            with contextlib.suppress(ChildProcessError):  # then its parent lives and will reap it
+                os.waitpid(pid, 0)
+
+    def _strangers(self) -> set[int]:
+        parents = {pid: parent for pid, parent, _, _ in _processes() if pid != 1}
+        live = set(self.running)
+        out = set()
+        for pid in parents:
+            at = pid
+            while at in parents and at not in live:
+                at = parents[at]
+            if at not in live:
+                out.add(pid)
+        return out
+
+    def do_expire(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The wall limit: how it stood, then all of it dies. ``runnable``: some process wanted the CPU."""
+        states = [state for pid, _, state, _ in _processes() if pid != 1]
+        cpu = self._cpu_now()
+        begun = self.begun.get(order["of"])
+        self._kill_all()
+        return {"runnable": "R" in states, "cpu": cpu - (begun.counted["cpu"] if begun else cpu)}
+
+    def do_kill(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        return {"killed": self._kill_all()}
+
+    def do_freeze(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Stops every program where it stands; returns when all have stopped."""
+        try:
+            os.kill(-1, signal.SIGSTOP)
+        except ProcessLookupError:
+            return {"frozen": 0}
+        until = time.monotonic() + 5
+        # D: the parent of a vfork, which cannot stop before its child is gone; it does nothing either
+        while any(state not in "TtZXD" for pid, _, state, _ in _processes() if pid != 1):
+            if time.monotonic() > until:
+                raise OSError(errno.ETIMEDOUT, "a program did not stop within 5 s")
+            select.select([], [], [], 0.0005)
+        return {"frozen": len(self.running)}
+
+    def do_thaw(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGCONT)
+        return {}
+
+    def do_copy(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The upper layer as it is now, as a layer of its own. Programs stand still meanwhile."""
+        self.do_freeze(order, fds)
+        try:
+            rooms.copy_layer(f"/store/{order['of']}", f"/store/{order['to']}")
+        finally:
+            self.do_thaw(order, fds)
+        return {}
+
+    def do_lay(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """A new upper layer over ``lowers`` (of this sandbox's outer root, top first). Every program must be dead."""
+        self._kill_all()
+        unmount("/root/workspace")
+        self.layer = order["layer"]
+        self.lowers = order["lowers"]
+        rooms.lay(self.config["user"] or 0, self.layer, self.lowers)
+        self._look()
+        return {}
+
+
+def _resident() -> Iterator[tuple[int, int]]:
+    for name in os.listdir("/root/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/root/proc/{name}/statm") as file:
+                _, pages, shared, *_ = map(int, file.read().split())
+                yield int(name), pages - shared
+
+
+def _value(text: str, key: str) -> int | None:
+    return next((int(line.split()[1]) for line in text.splitlines() if line.split()[0] == key), None)
+
+
+def _kill(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _processes() -> list[tuple[int, int, str, int]]:
+    """(pid, parent, state, clock ticks used) of every process here."""
+    out = []
+    for name in os.listdir("/root/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/root/proc/{name}/stat", "rb") as file:
+                    rest = file.read().rsplit(b") ", 1)[1].split()
+            except (OSError, IndexError):
+                continue
+            out.append((int(name), int(rest[1]), chr(rest[0][0]), int(rest[11]) + int(rest[12])))
+    return out
+
+
+def live(control: socket.socket, config: dict[str, Any], name: str, counters: dict[str, int]) -> None:
+    """The process's whole life, from within its new namespaces on. Never returns."""
+    code = 1
+    try:
+        prctl(PR_SET_DUMPABLE, 0)
+        bound_capabilities(last_capability())
+        socket.sethostname("sandbox")
+        _loopback()
+        rooms.enter(config["place"], name, config["lowers"], config["user"] or 0, config["readable"])
+        Init(control, config, counters).serve()
+        code = 0
+    except BaseException as error:
+        wire.send(control, {"broken": f"{type(error).__name__}: {error}"})
+    finally:
+        os._exit(code)
+
+
+def _loopback() -> None:
+    """Its own 127.0.0.1, up; nothing else."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        fcntl.ioctl(s, 0x8914, struct.pack("16sh14x", b"lo", 1 | 64))

@@ -1,0 +1,270 @@
+"""The namespaces backend beyond its contract: what is lost, what dies, what is refused, and the same without await."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posttrain.errors import SandboxLost, SandboxUnavailable, UsageError
+from posttrain.sandboxes._base import Limits, Needs
+from posttrain.sandboxes.blocking import Blocking
+from posttrain.sandboxes.namespaces import Namespaces
+from posttrain.sandboxes.namespaces.host import NamespaceHost
+from posttrain.sandboxes.shared import forget, in_sandbox, in_sandboxes
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+
+
+def with_host(body: Callable[[NamespaceHost], Coroutine[Any, Any, Any]], **options: Any) -> Any:
+    async def main() -> Any:
+        async with Namespaces(**options).open() as host:
+            return await asyncio.wait_for(body(host), 100)
+
+    return asyncio.run(main())
+
+
+def supervisors() -> set[int]:
+    """Pids of living supervisors of this process."""
+    out = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "supervisor.main"], capture_output=True, text=True).stdout
+    return {int(pid) for pid in out.split()}
+
+
+def test_a_killed_supervisor_is_a_lost_sandbox_and_nothing_survives() -> None:
+    async def body(host: NamespaceHost) -> None:
+        box = await host.create()
+        pid = int((await box.exec(python="import os; print(os.getpid())")).stdout)
+        assert pid > 1
+        running = asyncio.create_task(box.exec(python="import time; time.sleep(60)"))
+        await asyncio.sleep(0.3)
+        (supervisor,) = supervisors()
+        os.kill(supervisor, signal.SIGKILL)
+        result = await running
+        assert result.status == "sandbox_lost"
+        with pytest.raises(SandboxLost):
+            await host.create()
+
+    with_host(body)
+    assert not supervisors()
+
+
+def test_all_sandboxes_end_with_the_controller(tmp_path: Path) -> None:
+    """kill -9 of the process that made them."""
+    script = tmp_path / "controller.py"
+    script.write_text(
+        "import asyncio\nfrom posttrain.sandboxes.namespaces import Namespaces\n"
+        "async def main():\n    async with Namespaces().open() as host:\n        box = await host.create()\n"
+        "        print('ready', flush=True)\n        await box.exec(['/bin/sleep', '97531'])\nasyncio.run(main())\n"
+    )
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(100):
+        if _sleepers():
+            break
+        os.sched_yield()
+        subprocess.run(["true"], check=True)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    for _ in range(200):
+        if not _sleepers():
+            return
+        subprocess.run(["true"], check=True)
+    raise AssertionError("a program outlives its controller")
+
+
+def _sleepers() -> bool:
+    return subprocess.run(["pgrep", "-f", "sleep 97531"], capture_output=True).returncode == 0
+
+
+def test_nothing_leaks_over_many_sandboxes() -> None:
+    async def body(host: NamespaceHost) -> None:
+        async def count() -> tuple[int, int, int]:
+            (supervisor,) = supervisors()
+            groups = [p for p in Path("/sys/fs/cgroup").glob("*/*") if p.name.startswith(f"posttrain-{supervisor}-")]
+            mounts = len(Path(f"/proc/{supervisor}/mounts").read_text().splitlines())
+            return len(os.listdir(f"/proc/{supervisor}/fd")) + len(os.listdir("/proc/self/fd")), mounts, len(groups)
+
+        async def one() -> None:
+            box = await host.create()
+            await box.exec(python="import os; os.fork() or os.setsid()")
+            snapshot = await box.snapshot()
+            fork = await box.fork(snapshot)
+            await box.destroy()
+            assert (await fork.exec(["/bin/true"])).status == "ok"
+            await fork.destroy()
+
+        await one()
+        before = await count()
+        for _ in range(40):
+            await one()
+        assert await count() == before
+
+    with_host(body)
+
+
+def test_a_fork_of_a_destroyed_sandbox_says_so() -> None:
+    async def body(host: NamespaceHost) -> None:
+        box = await host.create()
+        taken = await box.snapshot()
+        await box.destroy()
+        await box.destroy()
+        with pytest.raises(SandboxLost, match="went with the sandbox"):
+            await box.fork(taken)
+        assert (await (await host.create()).exec(["/bin/true"])).status == "ok"
+
+    with_host(body)
+
+
+def test_many_at_once_each_see_their_own() -> None:
+    async def body(host: NamespaceHost) -> list[bytes]:
+        boxes = [await host.create() for _ in range(12)]
+
+        async def one(i: int) -> bytes:
+            await boxes[i].write("mine", str(i).encode())
+            for _ in range(5):
+                await boxes[i].exec(python=f"assert open('mine').read() == '{i}'; open('/tmp/x', 'a').write('x')")
+            return (
+                await boxes[i].exec(
+                    python="print(open('mine').read(), len(open('/tmp/x').read()), len(__import__('os').listdir()))"
+                )
+            ).stdout
+
+        return list(await asyncio.gather(*(one(i) for i in range(12))))
+
+    assert with_host(body) == [f"{i} 5 1\n".encode() for i in range(12)]
+
+
+def test_deep_chains_of_snapshots() -> None:
+    async def body(host: NamespaceHost) -> bytes:
+        box = await host.create()
+        names = []
+        for i in range(30):
+            await box.write(f"f{i}", b"x")
+            names.append(await box.snapshot())
+        fork = await box.fork(names[20])
+        inner = await fork.fork(await fork.snapshot())
+        await box.restore(names[3])
+        return (await inner.exec(python="import os; print(len(os.listdir()))")).stdout + (
+            await box.exec(python="import os; print(len(os.listdir()))")
+        ).stdout
+
+    assert with_host(body) == b"21\n4\n"
+
+
+@pytest.mark.parametrize(
+    ("needs", "words"),
+    [
+        (Needs(level="T3"), "asks for isolation T3"),
+        (Needs(process_snapshots=True), "snapshots files, not processes"),
+    ],
+)
+def test_what_cannot_be_met_is_refused_with_the_reason(needs: Needs, words: str) -> None:
+    async def body(host: NamespaceHost) -> None:
+        with pytest.raises(SandboxUnavailable, match=words):
+            await host.create(needs)
+
+    with_host(body)
+
+
+def test_a_plain_user_gets_no_t2() -> None:
+    if os.geteuid() != 0 or not Path("/usr/bin/python3").exists():
+        pytest.skip("this is a plain user already, or there is no interpreter that one may read")
+
+    async def body(host: NamespaceHost) -> None:
+        assert host.level == "T2u"
+        with pytest.raises(SandboxUnavailable, match="memory: not root"):
+            await host.create(Needs(level="T2"))
+        with pytest.raises(SandboxUnavailable, match="control group memory"):
+            await host.create(Needs(total_memory=True))
+
+    with_host(body, user=4242, interpreter="/usr/bin/python3")
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(UsageError, match="absolute directories"):
+        Namespaces(readable=("data",))
+
+
+def test_readable_directories_are_there_and_read_only(tmp_path: Path) -> None:
+    (tmp_path / "base.txt").write_text("given")
+    for path in (tmp_path, *tmp_path.parents[:-2]):
+        path.chmod(path.stat().st_mode | 0o055)
+
+    async def body(host: NamespaceHost) -> tuple[bytes, str]:
+        box = await host.create()
+        found = await box.exec(["/bin/cat", str(tmp_path / "base.txt")])
+        return found.stdout, (await box.exec(["/bin/sh", "-c", f"echo x > {tmp_path}/base.txt"])).status
+
+    assert with_host(body, readable=(str(tmp_path),)) == (b"given", "nonzero")
+
+
+def test_limits_of_one_execution() -> None:
+    async def body(host: NamespaceHost) -> list[str]:
+        box = await host.create(Needs(limits=Limits(cpu=30, wall=60.0)))
+        quick = Limits(cpu=1, wall=2.0, output=100)
+        return [
+            (await box.exec(python="while True: pass", limits=quick)).status,
+            (await box.exec(python="import time; time.sleep(9)", limits=quick)).status,
+            (await box.exec(python="print('x' * 1000)", limits=quick)).status,
+            (await box.exec(python="print('x' * 1000)")).status,
+        ]
+
+    assert with_host(body) == ["timeout_cpu", "timeout_wall", "output_limit", "ok"]
+
+
+def test_without_await() -> None:
+    with Blocking(Namespaces()) as host:
+        box = host.create()
+        assert box.exec(python="print(6 * 7)").stdout == b"42\n"
+        box.write("x", b"1")
+        taken = box.snapshot()
+        box.write("x", b"2")
+        assert box.fork(taken).read("x") == b"1"
+        shell = box.keep(["/bin/cat"])
+        shell.send(b"hello")
+        assert next(shell.output()) == b"hello"
+        assert shell.end().status == "ok"
+        with pytest.raises(FileNotFoundError):
+            box.read("nothing")
+
+
+def test_the_shared_sandboxes_serve_any_loop_and_begin_again_after_a_loss() -> None:
+    async def work(box: Any) -> bytes:
+        return (await box.exec(python="print(1)")).stdout  # type: ignore[no-any-return]
+
+    assert asyncio.run(in_sandbox(Needs(), work)) == b"1\n"
+    assert asyncio.run(in_sandbox(Needs(), work)) == b"1\n"
+    tries = []
+
+    async def loses_twice(box: Any) -> int:
+        tries.append(box.name)
+        if len(tries) < 3:
+            raise SandboxLost("gone")
+        return len(set(tries))
+
+    assert asyncio.run(in_sandbox(Needs(), loses_twice)) == 3
+    forget()
+    assert asyncio.run(in_sandbox(Needs(), work)) == b"1\n"
+
+
+def test_pairs_are_admitted_together() -> None:
+    """More pairs than fit at once: none holds one sandbox and waits for the other."""
+
+    async def work(first: Any, second: Any) -> bytes:
+        await first.exec(python="print(1)")
+        return (await second.exec(python="print(2)")).stdout  # type: ignore[no-any-return]
+
+    async def main() -> list[bytes]:
+        many = Needs(limits=Limits(cpus=1.0, memory=64))
+        return list(await asyncio.gather(*(in_sandboxes((many, many), work) for _ in range(24))))
+
+    assert asyncio.run(asyncio.wait_for(main(), 60)) == [b"2\n"] * 24
