@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandboxes.attacks import ATTACKS, Attack
+from tests.sandboxes.attacks import ATTACKS, Attack
 
 from posttrain.sandboxes._base import ExecResult, Limits, Needs
 from posttrain.sandboxes.namespaces import Namespaces

@@ -21,6 +21,10 @@ BLOCKED = 0.25  # seconds of this process's own time, whatever the machine does 
 REWARD = "def reward(trajectory):\n    return float(len(trajectory.text) < 9)\n"
 CONSTRAINTS = ("num_words", "num_lines", "uppercase", "alphabetical", "all_different", "real_letters")
 GOLDS: dict[str, list[Any]] = {
+    "code": [
+        {"entry": "f", "cases": [{"args": [1], "expected": 2}]},
+        {"entry": "f", "tests": "def check(c):\n    assert c(1) == 2\n"},
+    ],
     "citations": [{"value": "tea", "ids": [1]}],
     "constraints": [[{"kind": kind, "value": 3} for kind in CONSTRAINTS]],
     "exact": ["ab", ["ab", "cd"]],
@@ -28,6 +32,7 @@ GOLDS: dict[str, list[Any]] = {
     "json_schema": [{"a": {"b": [1, 2]}}],
     "math": ["4173", "x + 1"],
     "number": ["4173"],
+    "repository": ['{"module": "m", "entry": "f", "cases": [{"args": [1], "expected": 2}]}'],
     "sql": ["SELECT a FROM t"],
     "tool_calls": [{"calls": [{"name": "f", "arguments": {"a": 1}}]}, {"accepted": [{"f": {"a": ["x", "y"]}}] * 8}],
 }

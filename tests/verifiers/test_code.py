@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from verifiers.code_programs import DISHONEST, HONEST, WRONG
+from tests.verifiers.code_programs import DISHONEST, HONEST, WRONG
 
 from posttrain.types import Message, Task, Trajectory, Turn, Verdict
 from posttrain.verifiers import _typed

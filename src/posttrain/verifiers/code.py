@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
-import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ from posttrain.errors import EXEC_STATUS, SandboxLost
 from posttrain.sandboxes._base import ExecResult, Limits, Needs, Sandbox
 from posttrain.types import Trajectory, Verdict
 from posttrain.verifiers import _typed
-from posttrain.verifiers._base import MAX_ANSWER_CHARS, too_long
+from posttrain.verifiers._base import too_long
 
-FENCE = re.compile(r"```[ \t]*(\w*)[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
+MOST = 50_000  # characters of a program; reading a longer one would hold up everything else
 TYPED = Path(_typed.__file__).read_text(encoding="utf-8")
 
 # What runs around the program: it reads one call, loads the program, and tells the value.
@@ -92,13 +92,9 @@ class Code:
         if verdict := too_long(trajectory, "code"):
             return verdict
         program = extract(trajectory.final_text)
-        try:
-            tree = ast.parse(program)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-            return _verdict(
-                "malformed", 0.0, {"compiles": 0.0, "cases": 0.0}, f"The code does not compile: {type(error).__name__}{where}."
-            )
+        tree = parsed(program)
+        if isinstance(tree, str):
+            return _verdict("malformed", 0.0, {"compiles": 0.0, "cases": 0.0}, f"The code {tree}.")
         spec = _spec(trajectory.task.answer)
         if spec is None:
             return _verdict("unverifiable", 0.0, {}, "The task holds no cases and no tests for a program.")
@@ -229,11 +225,31 @@ def _could_define(tree: ast.Module, name: str) -> bool:
 
 def extract(text: str) -> str:
     """The last fenced block that is marked as Python, else the last fenced block, else the whole text."""
-    text = text[-MAX_ANSWER_CHARS:]
-    blocks = FENCE.findall(text)
-    marked = [body for kind, body in blocks if kind.lower() in ("python", "py", "python3")]
-    found: list[str] = marked or [body for _, body in blocks] or [text]
-    return found[-1]
+    blocks: list[tuple[str, list[str]]] = []
+    is_open = False
+    for line in text.splitlines(keepends=True):
+        if line.lstrip().startswith("```"):
+            if not is_open:
+                blocks.append((line.strip().strip("`").strip().lower(), []))
+            is_open = not is_open
+        elif is_open:
+            blocks[-1][1].append(line)
+    marked = [body for kind, body in blocks if kind in ("python", "py", "python3")]
+    found = marked or [body for _, body in blocks]
+    return "".join(found[-1]) if found else text
+
+
+def parsed(program: str) -> ast.Module | str:
+    """The program's tree, or why there is none, in a few words."""
+    if len(program) > MOST:
+        return f"is longer than {MOST:,} characters"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a program does oddly is its own affair
+            return ast.parse(program)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        return f"does not compile: {type(error).__name__}{where}"
 
 
 def _verdict(status: Any, reward: float, parts: dict[str, float], feedback: str) -> Verdict:

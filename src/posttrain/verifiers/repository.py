@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from posttrain.types import Trajectory, Verdict
 from posttrain.verifiers._base import too_long
-from posttrain.verifiers.code import Code
-
-MOST = 200_000  # characters of all files together
+from posttrain.verifiers.code import MOST, Code, parsed
 
 LOADER = """
 import importlib.abc, importlib.util, sys
@@ -46,10 +43,8 @@ class Repository:
         if sum(len(text) for text in files.values()) > MOST:
             return _wrong("malformed", f"The files hold more than {MOST:,} characters.")
         for name, text in files.items():
-            try:
-                ast.parse(text)
-            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                return _wrong("wrong", f"{name} does not compile: {type(error).__name__}.")
+            if isinstance(found := parsed(text), str):
+                return _wrong("wrong", f"{name} {found}.")
         program = loading(files) + f"from {spec['module']} import {spec['entry']}\n"
         verdict = await Code(cpu=self.cpu, memory=self.memory).run(program, spec, key=trajectory.task.environment)
         return Verdict(
