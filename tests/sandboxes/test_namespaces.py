@@ -227,6 +227,25 @@ def test_limits_of_one_execution() -> None:
     assert with_host(body) == ["timeout_cpu", "timeout_wall", "output_limit", "ok"]
 
 
+def test_a_cancelled_execution_is_gone_and_kept_programs_live_on() -> None:
+    async def body(host: NamespaceHost) -> tuple[bytes, str, bytes, bytes]:
+        box = await host.create()
+        shell = await box.keep(["/bin/sh"])
+        running = asyncio.create_task(box.exec(python="import os\nos.fork()\nwhile True: pass"))
+        await asyncio.sleep(0.2)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        count = "import os; print(len([p for p in os.listdir('/proc') if p.isdigit()]))"
+        after = (await box.exec(python=count)).stdout
+        late = await box.exec(python="import time; time.sleep(9)", limits=Limits(wall=0.3))
+        again = (await box.exec(python=count)).stdout
+        await shell.send(b"echo here\n")
+        return after, late.status, again, await anext(aiter(shell.output()))
+
+    assert with_host(body) == (b"1\n", "timeout_wall", b"1\n", b"here\n")  # Landlock hides the shell from its neighbours
+
+
 def test_without_await() -> None:
     with Blocking(Namespaces()) as host:
         box = host.create()

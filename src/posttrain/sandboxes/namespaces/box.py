@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -117,6 +118,10 @@ class NamespaceSandbox:
             await asyncio.wait_for(drain.done.wait(), GRACE)
         except (SandboxLost, TimeoutError) as error:
             return await self._lost(drain, error)
+        except asyncio.CancelledError:
+            with contextlib.suppress(SandboxLost):
+                self._link.order("kill")  # the next execution finds nothing of it
+            raise
         finally:
             flood.cancel()
         over = over or drain.flooded.is_set()

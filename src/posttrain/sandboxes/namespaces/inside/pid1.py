@@ -113,7 +113,7 @@ class Init:
         for number, begun in self.begun.items():
             if number not in kept and cpu - begun.counted["cpu"] > begun.cpu + 0.1:
                 self.spent = cpu - begun.counted["cpu"]
-                self._kill_all()
+                self._clear()
                 return
 
     def _cpu_now(self) -> float:
@@ -182,17 +182,18 @@ class Init:
 
     def _clear(self) -> int:
         """Kills what an execution left behind, all but what was asked to be kept; how many there were."""
-        if not self.running:
+        if not self.kept:
             return self._kill_all()
         count = 0
-        for _ in range(50):
+        for _ in range(50):  # a storm forks while it is being killed
             strangers = self._strangers()
             if not strangers:
                 break
             count += len(strangers)
             for pid in strangers:
                 _kill(pid, signal.SIGKILL)
-            self._collect(strangers)
+            for pid in strangers:
+                self._collect(pid)
         return count
 
     def _kill_all(self) -> int:
@@ -208,33 +209,34 @@ class Init:
             if pid in self.running:
                 self._ended(pid, status, usage.ru_maxrss * 1024)
 
-    def _collect(self, pids: set[int]) -> None:
-        for pid in pids:
-            with contextlib.suppress(ChildProcessError):  # then its parent lives and will reap it
-                os.waitpid(pid, 0)
+    def _collect(self, pid: int) -> None:
+        with contextlib.suppress(ChildProcessError):  # then its parent lives and will reap it
+            _, status, usage = os.wait4(pid, 0)
+            if pid in self.running:
+                self._ended(pid, status, usage.ru_maxrss * 1024)
 
     def _strangers(self) -> set[int]:
+        """Every process that no kept program started."""
         parents = {pid: parent for pid, parent, _, _ in _processes() if pid != 1}
-        live = set(self.running)
         out = set()
         for pid in parents:
             at = pid
-            while at in parents and at not in live:
+            while at in parents and at not in self.kept:
                 at = parents[at]
-            if at not in live:
+            if at not in self.kept:
                 out.add(pid)
         return out
 
     def do_expire(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """The wall limit: how it stood, then all of it dies. ``runnable``: some process wanted the CPU."""
+        """The wall limit: how it stood, then it dies, and all that is not kept. ``runnable``: some process wanted the CPU."""
         states = [state for pid, _, state, _ in _processes() if pid != 1]
         cpu = self._cpu_now()
         begun = self.begun.get(order["of"])
-        self._kill_all()
+        self._clear()
         return {"runnable": "R" in states, "cpu": cpu - (begun.counted["cpu"] if begun else cpu)}
 
     def do_kill(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        return {"killed": self._kill_all()}
+        return {"killed": self._clear()}
 
     def do_freeze(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Stops every program where it stands; returns when all have stopped."""
