@@ -59,6 +59,11 @@ def test_a_killed_supervisor_is_a_lost_sandbox_and_nothing_survives() -> None:
 
     with_host(body)
     assert not supervisors()
+    mine = {str(p) for p in Path("/tmp").glob("posttrain-sandboxes-*")}
+    with_host(lambda host: host.create())
+    assert not {p for p in mine if not Path(f"/proc/{p.split('-')[2]}").exists()} & {
+        str(p) for p in Path("/tmp").glob("posttrain-sandboxes-*")
+    }, "the next supervisor removes what a killed one left"
 
 
 def test_all_sandboxes_end_with_the_controller(tmp_path: Path) -> None:

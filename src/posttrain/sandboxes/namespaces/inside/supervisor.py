@@ -36,6 +36,9 @@ from .kernel import (
 FIRST_USER = 1_500_000_000  # host users of sandboxes, far from those of people; two each
 
 
+PLACE = "posttrain-sandboxes-"
+
+
 class Supervisor:
     """``config``: ``readable`` directories. Raises OSError where a primitive is refused."""
 
@@ -46,7 +49,8 @@ class Supervisor:
             self.groups.sweep()
         self._own_mounts()
         # below /tmp, which is there everywhere; nothing of it shows outside this mount namespace
-        self.place = tempfile.mkdtemp(prefix="posttrain-sandboxes-", dir="/tmp")
+        _sweep()
+        self.place = tempfile.mkdtemp(prefix=f"{PLACE}{os.getpid()}-", dir="/tmp")
         self.readable = [*rooms.interpreter(), *config["readable"]]
         rooms.make_template(self.place, self.readable)
         self.pids: dict[int, str] = {}
@@ -233,6 +237,15 @@ class Supervisor:
         disk = os.statvfs(f"{self.place}/stores/{order['name']}")
         out = self.groups.stats(order["name"]) if slot["grouped"] else {}
         return out | {"disk_free": disk.f_bavail * disk.f_frsize, "files_free": disk.f_ffree, "alive": bool(slot["pid"])}
+
+
+def _sweep() -> None:
+    """Removes the empty mount points of supervisors that were killed."""
+    for name in os.listdir("/tmp"):
+        pid = name.removeprefix(PLACE).partition("-")[0]
+        if name.startswith(PLACE) and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+            with contextlib.suppress(OSError):
+                os.rmdir(f"/tmp/{name}")
 
 
 def _write(path: str, text: str) -> None:
