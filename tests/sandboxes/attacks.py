@@ -442,4 +442,50 @@ for p in ('/proc/self/root/../../etc/shadow', '/proc/thread-self/cwd/../../../..
     refused(p, lambda: os.listdir(p) if p.startswith('/proc/1') else open(p).read())
 """,
     ),
+    Attack(
+        "watches and queues of the whole host",
+        """
+refused('inotify', lambda: call(294, 0), errno.EPERM)
+refused('io_setup', lambda: call(206, 128, ctypes.create_string_buffer(8)), errno.EPERM)
+""",
+        let="inotify_init1",
+    ),
+    Attack(
+        "the limits of others",
+        """
+import resource
+refused('prlimit', lambda: resource.prlimit(1, resource.RLIMIT_AS, (1, 1)), errno.EPERM, errno.ESRCH)
+refused('parent', lambda: resource.prlimit(os.getppid() or 1, resource.RLIMIT_NOFILE, (5, 5)), errno.EPERM, errno.ESRCH)
+resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
+""",
+    ),
+    Attack(
+        "memory in attributes of files",
+        """
+os.mkdir('d')
+refused('acl', lambda: os.setxattr('d', 'user.x', b'x' * 1000), errno.EOPNOTSUPP)
+""",
+        let="setxattr",
+    ),
+    Attack("shuts the workspace", "os.chmod('/workspace', 0)"),
+    Attack(
+        "CPU time in turns, behind a screen of dying orphans",
+        """
+import time
+for _ in range(2):
+    if not os.fork():
+        while True:
+            if os.fork(): time.sleep(0.02); os._exit(0)
+            os.setsid()
+for _ in range(30):
+    pid = os.fork()
+    if not pid:
+        end = time.process_time() + 0.4
+        while time.process_time() < end: pass
+        os._exit(0)
+    os.waitpid(pid, 0)
+out.append('12 s of CPU time')
+""",
+        ends=("timeout_cpu",),
+    ),
 ]

@@ -298,3 +298,84 @@ def test_pairs_are_admitted_together() -> None:
         return list(await asyncio.gather(*(in_sandboxes((many, many), work) for _ in range(24))))
 
     assert asyncio.run(asyncio.wait_for(main(), 60)) == [b"2\n"] * 24
+
+
+def test_who_sleeps_first_and_spins_at_the_limit_had_its_chance() -> None:
+    async def body(host: NamespaceHost) -> str:
+        box = await host.create(Needs(limits=Limits(cpu=5, wall=2.0)))
+        return (await box.exec(python="import time\ntime.sleep(1.7)\nwhile True: pass")).status
+
+    assert with_host(body) == "timeout_wall"
+
+
+def test_what_cannot_be_sent_is_refused_and_the_sandbox_lives() -> None:
+    async def body(host: NamespaceHost) -> str:
+        box = await host.create()
+        with pytest.raises(UsageError, match="hand a long text over as stdin"):
+            await box.exec(["/bin/echo", "x" * 150_000])
+        for argv, env in ((["a\0b"], {}), (["x"], {"A": "b\0"}), (["\ud800"], {})):
+            with pytest.raises(UsageError, match="without NUL"):
+                await box.exec(argv, env=env)
+        return (await box.exec(python="print(1)")).status
+
+    assert with_host(body) == "ok"
+
+
+def test_a_kept_program_that_holds_all_processes() -> None:
+    greedy = (
+        "import os, time\nwhile True:\n    try:\n        os.fork() or time.sleep(99)\n    except OSError:\n        time.sleep(99)"
+    )
+
+    async def body(host: NamespaceHost) -> str:
+        box = await host.create(Needs(limits=Limits(pids=8)))
+        await box.keep(python=greedy)
+        await asyncio.sleep(0.5)
+        return (await box.exec(python="print(1)")).status
+
+    assert with_host(body) == "pids"
+
+
+def test_a_snapshot_that_fails_leaves_room_and_nobody_stopped() -> None:
+    async def body(host: NamespaceHost) -> tuple[str, bytes]:
+        box = await host.create(Needs(limits=Limits(disk=16)))
+        shell = await box.keep(["/bin/sh"])
+        await box.exec(python="open('x', 'wb').write(bytes(10 << 20))")
+        with pytest.raises(SandboxLost, match="No space left"):
+            await box.snapshot()
+        await shell.send(b"echo here\n")
+        said = await anext(aiter(shell.output()))
+        return (await box.exec(python="open('y', 'wb').write(bytes(4 << 20))")).status, said
+
+    assert with_host(body) == ("ok", b"here\n")
+
+
+def test_a_program_that_does_not_read_holds_nobody_up() -> None:
+    async def body(host: NamespaceHost) -> None:
+        box = await host.create(Needs(limits=Limits(wall=0.5)))
+        deaf = [await box.keep(["/bin/sleep", "60"]) for _ in range(6)]
+        with pytest.raises(TimeoutError):
+            await asyncio.gather(*(program.send(bytes(1 << 20)) for program in deaf))
+        before = len(os.listdir("/proc/self/fd"))
+        await box.destroy()
+        assert len(os.listdir("/proc/self/fd")) < before - 6
+
+    with_host(body)
+
+
+def test_a_cancelled_making_leaves_nothing() -> None:
+    async def body(host: NamespaceHost) -> None:
+        await (await host.create()).destroy()
+        before = len(os.listdir("/proc/self/fd"))
+        for wait in (0, 0.001, 0.004, 0.01):
+            making = asyncio.create_task(host.create())
+            await asyncio.sleep(wait)
+            making.cancel()
+            (made,) = await asyncio.gather(making, return_exceptions=True)
+            if not isinstance(made, BaseException):
+                await made.destroy()
+        await (await host.create()).destroy()
+        assert len(os.listdir("/proc/self/fd")) <= before
+        (supervisor,) = supervisors()
+        assert not [p for p in Path("/sys/fs/cgroup").glob("*/*") if p.name.startswith(f"posttrain-{supervisor}-")]
+
+    with_host(body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,12 @@ def test_what_is_no_typed_value_is_refused(text: str) -> None:
 def test_sameness() -> None:
     assert same(2, 2.0, 1e-6)
     assert same([0.1 + 0.2], [0.3], 1e-6)
+    assert not same(123456789112.0, 123456789012, 1e-6)
+    assert not same(-5.0, float("inf"), 1e-6)
+    assert same(float("inf"), float("inf"), 1e-6)
+    assert not same(10**400, 1.5, 1e-6)
+    assert not same({True}, {1}, 1e-6)
+    assert not same({1: 2}, {True: 2}, 1e-6)
     for a, b in ((True, 1), ((1,), [1]), ("1", 1), ([1, 2], [2, 1]), ({1: 2}, {1: 3}), (float("nan"), float("nan")), (1, 2)):
         assert not same(a, b, 1e-6)
 
@@ -187,3 +194,48 @@ def test_every_reference_of_mbpp_passes_its_own_tests() -> None:
     broken = {"MBPP/367", "MBPP/601", "MBPP/607", "MBPP/631", "MBPP/927"}
     found = asyncio.run(main())
     assert {name for name, verdict in found.items() if verdict.status != "ok"} == broken
+
+
+@pytest.mark.parametrize("said", ["x\nend passed\n", "end passed", "\r\nend passed\r\n"])
+def test_what_the_tests_print_is_not_what_they_say(said: str) -> None:
+    spec = {
+        "entry": "total",
+        "tests": "def check(c):\n    got = c([1])\n    print('got', got)\n    print(got)\n    assert got == 1\n",
+    }
+    verdict = judge(f"```python\ndef total(xs):\n    return {said!r}\n```", spec)
+    assert (verdict.status, verdict.reward) == ("wrong", 0.0)
+
+
+@pytest.mark.parametrize("spec", [CASES, TESTS], ids=["cases", "tests"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        'b\'{"float":"0x1p99999"}\'',
+        "b'[' * 100 + b']' * 100",
+        "b'[' + b'0,' * 250_000 + b'0]'",
+        "b'{\"set\":[' + b','.join(b'%d' % (k * (2**61 - 1)) for k in range(1, 30_000)) + b']}'",
+    ],
+    ids=["overflow", "deep", "many", "collisions"],
+)
+def test_raw_bytes_on_the_answers_descriptor_are_a_wrong_answer_soon(spec: dict[str, Any], raw: str) -> None:
+    program = f"""
+import os
+def total(xs):
+    raw, fd = {raw}, max(int(n) for n in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + n))
+    while raw:
+        raw = raw[os.write(fd, raw):]
+    os._exit(0)
+"""
+    before = time.process_time()
+    verdict = judge(f"```python\n{program}```", spec)
+    assert (verdict.status, verdict.reward) == ("wrong", 0.0), verdict
+    assert "no value" in verdict.feedback, "the bytes have arrived"
+    assert time.process_time() - before < 2
+
+
+def test_text_that_is_dear_to_parse_costs_nothing_here() -> None:
+    before = time.process_time()
+    for text in ("import " + "a." * 24_000 + "total", "total\n" * 8_000, "f'" + "{total}" * 6_000 + "'", "```" + " " * 900_000):
+        assert judge(f"```python\n{text}\n```").reward == 0
+        assert judge(text).reward == 0
+    assert time.process_time() - before < 2

@@ -10,6 +10,7 @@ from typing import Any
 
 MOST = 200_000  # nodes of one value
 DEEPEST = 60
+MOST_HASHED = 5_000  # members of a set or dict: all of one hash, they cost the square of their number
 PLAIN_TYPES = (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict)
 
 
@@ -37,6 +38,8 @@ def encode(value: Any) -> str:
             return [node(y, depth + 1) for y in x]
         if kind is tuple:
             return {"tuple": [node(y, depth + 1) for y in x]}
+        if isinstance(x, (set, frozenset, dict)) and len(x) > MOST_HASHED:
+            raise ValueError("a set or dict has too many members to be compared")
         if kind is set or kind is frozenset:
             return {kind.__name__: [node(y, depth + 1) for y in sorted(x, key=repr)]}
         if kind is dict:
@@ -57,9 +60,13 @@ def encode(value: Any) -> str:
 def decode(text: str) -> Any:
     """The inverse of ``encode``. Raises ValueError for anything else."""
 
+    count = 0
+
     def value(x: Any, depth: int) -> Any:
-        if depth > 2 * DEEPEST:
-            raise ValueError("too deep")
+        nonlocal count
+        count += 1
+        if count > MOST or depth > DEEPEST + 1:
+            raise ValueError("too large or too deep")
         if x is None or isinstance(x, (bool, str, int)):
             return x
         if isinstance(x, list):
@@ -78,6 +85,8 @@ def decode(text: str) -> Any:
                 return {t.__name__: t for t in PLAIN_TYPES}[inner]
             if kind == "range":
                 return range(*inner)
+            if kind in ("set", "frozenset", "dict") and len(inner) > MOST_HASHED:
+                raise ValueError("too many members")
             if kind in ("tuple", "set", "frozenset"):
                 return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](value(y, depth + 1) for y in inner)
             if kind == "dict":
@@ -86,5 +95,5 @@ def decode(text: str) -> Any:
 
     try:
         return value(json.loads(text), 0)
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, AttributeError, ArithmeticError) as error:
         raise ValueError("not a typed value: " + str(error)) from None

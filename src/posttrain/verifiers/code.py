@@ -7,20 +7,21 @@ program. So there is no exit code to fake, no test to read, no comparison to sub
 
 from __future__ import annotations
 
-import ast
 import json
-import warnings
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from posttrain.errors import EXEC_STATUS, SandboxLost
-from posttrain.sandboxes._base import ExecResult, Limits, Needs, Sandbox
+from posttrain.sandboxes._base import ExecResult, Limits, Needs, Process, Sandbox
 from posttrain.types import Trajectory, Verdict
 from posttrain.verifiers import _typed
 from posttrain.verifiers._base import too_long
 
-MOST = 50_000  # characters of a program; reading a longer one would hold up everything else
+MOST = 50_000  # characters of a program
+LARGEST_FLOAT = 1e300
+NOT_COMPILED = "code does not compile"
 TYPED = Path(_typed.__file__).read_text(encoding="utf-8")
 
 # What runs around the program: it reads one call, loads the program, and tells the value.
@@ -36,7 +37,11 @@ _os.close(3)
 _answer = _os.dup(4)
 _os.close(4)
 _names = {"__name__": "candidate", "__builtins__": __builtins__}
-exec(compile(_task["program"], "program.py", "exec"), _names)
+try:
+    _code = compile(_task["program"], "program.py", "exec")
+except (SyntaxError, ValueError, RecursionError, MemoryError):
+    _exit(4)
+exec(_code, _names)
 _entry = _names.get(_task["entry"])
 if not callable(_entry):
     print("the program defines no function " + _task["entry"], file=_sys.stderr)
@@ -50,13 +55,14 @@ _exit(0)
 
 # The tests' side: every call of the candidate goes out as a line, its value comes in as one.
 TESTS = """
-import sys
+import os, sys
 _scope = {}
 exec(compile(TYPED, "typed.py", "exec"), _scope)
 class _Failed(Exception): pass
+_say = open(os.dup(1), "w", buffering=1)  # what the tests print is not what they say
+os.dup2(2, 1)
 def _candidate(*args, **kwargs):
-    sys.stdout.write("call " + _scope["encode"]((args, kwargs)) + "\\n")
-    sys.stdout.flush()
+    _say.write("call " + _scope["encode"]((args, kwargs)) + "\\n")
     kind, _, rest = sys.stdin.readline().rstrip("\\n").partition(" ")
     if kind != "value":
         raise _Failed(rest)
@@ -65,11 +71,11 @@ _names = {"__name__": "tests"}
 exec(compile(TEXT, "tests.py", "exec"), _names)
 try:
     _names["check"](_candidate)
-    print("end passed")
+    _say.write("end passed\\n")
 except _Failed as error:
-    print("end failed " + str(error))
+    _say.write("end failed " + str(error) + "\\n")
 except BaseException as error:
-    print("end failed " + type(error).__name__)
+    _say.write("end failed " + type(error).__name__ + "\\n")
 """
 
 
@@ -92,16 +98,13 @@ class Code:
         if verdict := too_long(trajectory, "code"):
             return verdict
         program = extract(trajectory.final_text)
-        tree = parsed(program)
-        if isinstance(tree, str):
-            return _verdict("malformed", 0.0, {"compiles": 0.0, "cases": 0.0}, f"The code {tree}.")
         spec = _spec(trajectory.task.answer)
         if spec is None:
             return _verdict("unverifiable", 0.0, {}, "The task holds no cases and no tests for a program.")
-        if not tree.body or not _could_define(tree, spec["entry"]):
-            return _verdict(
-                "malformed", 0.0, {"compiles": 1.0, "cases": 0.0}, f"There is no function {spec['entry']} in the answer."
-            )
+        if len(program) > MOST:
+            return _verdict("malformed", 0.0, {"cases": 0.0}, f"The code is longer than {MOST:,} characters.")
+        if spec["entry"] not in program:
+            return _verdict("malformed", 0.0, {"cases": 0.0}, f"There is no function {spec['entry']} in the answer.")
         return await self.run(program, spec, key=trajectory.task.environment)
 
     async def run(self, program: str, spec: dict[str, Any], *, key: str = "") -> Verdict:
@@ -122,6 +125,8 @@ class Code:
         if share == 1:
             return _verdict("ok", 1.0, parts, "All hidden cases pass.")
         why = next(why for ok, why in results if not ok)
+        if why == NOT_COMPILED:
+            return _verdict("malformed", 0.0, {"compiles": 0.0, "cases": 0.0}, f"The {why}.")
         return _verdict(
             "wrong",
             share if self.partial else 0.0,
@@ -149,23 +154,30 @@ class Code:
     async def _tests(self, box: Sandbox, tests: Sandbox, program: str, spec: dict[str, Any]) -> tuple[bool, str]:
         """The tests in a kept process of one sandbox, the program's calls in another: neither can reach the other."""
         kept = await tests.keep(python=f"TYPED = {TYPED!r}\nTEXT = {spec['tests']!r}\n" + TESTS)
+        try:
+            if (verdict := await self._told(kept, box, program, spec["entry"])) is not None:
+                return verdict
+        finally:
+            end = await kept.end()
+        if EXEC_STATUS[end.status] == "infra_error":
+            raise SandboxLost(f"the tests' process: {end.detail}")
+        return False, "the tests did not end: " + (end.detail or end.stderr[-200:].decode(errors="replace"))
+
+    async def _told(self, kept: Process, box: Sandbox, program: str, entry: str) -> tuple[bool, str] | None:
+        """Answers the tests' calls until they say how they end; None where they do not."""
         waiting = b""
         async for part in kept.output():
             waiting += part
             while b"\n" in waiting:
                 line, _, waiting = waiting.partition(b"\n")
-                kind, _, rest = line.decode().partition(" ")
+                kind, _, rest = line.decode("utf-8", "replace").partition(" ")
                 if kind == "end":
-                    await kept.end()
                     return rest.startswith("passed"), rest.removeprefix("failed ") or "the tests fail"
                 if kind == "call":
                     args, kwargs = _typed.decode(rest)
-                    value, why = await self._call(box, program, spec["entry"], args, kwargs)
+                    value, why = await self._call(box, program, entry, args, kwargs)
                     await kept.send((f"failed {why}" if why else f"value {_typed.encode(value)}").encode() + b"\n")
-        end = await kept.end()
-        if EXEC_STATUS[end.status] == "infra_error":
-            raise SandboxLost(f"the tests' process: {end.detail}")
-        return False, "the tests did not end: " + (end.detail or end.stderr[-200:].decode(errors="replace"))
+        return None
 
 
 def _read(result: ExecResult) -> tuple[Any, str]:
@@ -176,6 +188,8 @@ def _read(result: ExecResult) -> tuple[Any, str]:
         if result.status == "nonzero" and result.exit_code == 1:
             last = result.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             return None, f"one raises {last.partition(':')[0][:60] or 'an error'}"
+        if result.status == "nonzero" and result.exit_code == 4:
+            return None, NOT_COMPILED
         if result.status == "nonzero" and result.exit_code == 3:
             return None, "the function that was asked for is missing"
         return None, f"one ends with {result.status}: {result.detail}"
@@ -186,19 +200,27 @@ def _read(result: ExecResult) -> tuple[Any, str]:
 
 
 def same(value: Any, expected: Any, tolerance: float) -> bool:
-    """Equal, of the same plain types (True is not 1, a tuple no list); floats within ``tolerance``, and int and float may mix."""
+    """Equal, of the same plain types (True is not 1, a tuple no list), but 2 is 2.0; ``tolerance`` where a float is expected."""
     if type(value) in (int, float) and type(expected) in (int, float):
         if value == expected:
             return True
-        is_float = float in (type(value), type(expected))
-        return is_float and abs(value - expected) <= tolerance * max(1.0, abs(expected))
+        if type(expected) is not float or not (math.isfinite(expected) and abs(value) < LARGEST_FLOAT):
+            return False
+        return bool(abs(value - expected) <= tolerance * max(1.0, abs(expected)))
     if type(value) is not type(expected):
         return False
     if isinstance(value, list | tuple):
         return len(value) == len(expected) and all(same(a, b, tolerance) for a, b in zip(value, expected, strict=True))
     if isinstance(value, dict):
-        return value.keys() == expected.keys() and all(same(v, expected[k], tolerance) for k, v in value.items())
+        return _kinds(value) == _kinds(expected) and all(same(v, expected[k], tolerance) for k, v in value.items())
+    if isinstance(value, set | frozenset):
+        return _kinds(value) == _kinds(expected)
     return bool(value == expected)
+
+
+def _kinds(members: Any) -> set[tuple[type, Any]]:
+    """The members with their types, so that True is not 1 here either."""
+    return {(type(m), m) for m in members}
 
 
 def _spec(answer: Any) -> dict[str, Any] | None:
@@ -209,18 +231,6 @@ def _spec(answer: Any) -> dict[str, Any] | None:
         return None
     fit = isinstance(spec, dict) and isinstance(spec.get("entry"), str) and (spec.get("cases") or spec.get("tests"))
     return spec if fit else None
-
-
-def _could_define(tree: ast.Module, name: str) -> bool:
-    """Whether the text so much as mentions the name in a place that could bind it; what it then is shows when it runs."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name:
-            return True
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
-            return True
-        if isinstance(node, ast.alias) and (node.asname or node.name) in (name, "*"):
-            return True
-    return False
 
 
 def extract(text: str) -> str:
@@ -237,19 +247,6 @@ def extract(text: str) -> str:
     marked = [body for kind, body in blocks if kind in ("python", "py", "python3")]
     found = marked or [body for _, body in blocks]
     return "".join(found[-1]) if found else text
-
-
-def parsed(program: str) -> ast.Module | str:
-    """The program's tree, or why there is none, in a few words."""
-    if len(program) > MOST:
-        return f"is longer than {MOST:,} characters"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what a program does oddly is its own affair
-            return ast.parse(program)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        return f"does not compile: {type(error).__name__}{where}"
 
 
 def _verdict(status: Any, reward: float, parts: dict[str, float], feedback: str) -> Verdict:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from posttrain.types import Trajectory, Verdict
 from posttrain.verifiers._base import too_long
-from posttrain.verifiers.code import MOST, Code, parsed
+from posttrain.verifiers.code import MOST, Code
 
 LOADER = """
 import importlib.abc, importlib.util, sys
@@ -42,9 +42,6 @@ class Repository:
             return _wrong("malformed", "No file was changed.")
         if sum(len(text) for text in files.values()) > MOST:
             return _wrong("malformed", f"The files hold more than {MOST:,} characters.")
-        for name, text in files.items():
-            if isinstance(found := parsed(text), str):
-                return _wrong("wrong", f"{name} {found}.")
         program = loading(files) + f"from {spec['module']} import {spec['entry']}\n"
         verdict = await Code(cpu=self.cpu, memory=self.memory).run(program, spec, key=trajectory.task.environment)
         return Verdict(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 SIGXCPU, SIGKILL, SIGXFSZ = 24, 9, 25
 GRACE = 10.0  # seconds for pid 1 to answer beyond a program's own limits, on a busy host
-DEEPEST = 64  # layers of one workspace; more are merged into one
+DEEPEST = 200  # layers of one workspace: what a mount's options can name
 
 
 class NamespaceSandbox:
@@ -54,7 +55,7 @@ class NamespaceSandbox:
         program finds at descriptor 3; what it writes to descriptor 4 is the ``result``. Raises UsageError for neither or a NUL
         in an argument; a program's failure is a status, never an exception, and so is a sandbox that is lost meanwhile.
         """
-        what = _what(argv, python)
+        what = _what(argv, python, env)
         limits = limits or self.needs.limits
         async with self._turn:
             return await self._run(what, list(argv or ()), python, stdin, dict(env or {}), limits, private)
@@ -115,6 +116,8 @@ class NamespaceSandbox:
                 over = drain.flooded.is_set()
                 expired = await self._link.ask("expire", GRACE, of=number)
             end = await asyncio.wait_for(asyncio.shield(future), GRACE)
+            if "failed" in end:
+                return _not_begun(end)
             await asyncio.wait_for(drain.done.wait(), GRACE)
         except (SandboxLost, TimeoutError) as error:
             return await self._lost(drain, error)
@@ -200,6 +203,10 @@ class NamespaceSandbox:
     async def snapshot(self) -> str:
         """The workspace's files as they are now; its name. Kept programs stand still meanwhile, and are not part of it."""
         async with self._turn:
+            if len(self._below) >= DEEPEST:
+                raise UsageError(
+                    f"sandbox {self.name} has {DEEPEST} snapshots on top of each other; restore an earlier one first"
+                )
             name = f"{self.name}:{len(self._snapshots)}"
             if self._kept:
                 self._copies += 1
@@ -251,6 +258,8 @@ class NamespaceSandbox:
     async def destroy(self) -> None:
         """Ends it and gives back all it held; once more does nothing."""
         self._link.close()
+        for program in list(self._kept):
+            program.close()
         if not self._destroyed:
             self._destroyed = True
             await self.host.supervise("destroy", self.name)
@@ -261,13 +270,24 @@ class NamespaceSandbox:
         return {key: float(value) for key, value in found.items() if isinstance(value, int | float) and key != "id"}
 
 
-def _what(argv: Sequence[str] | None, python: str | None) -> str:
+def _what(argv: Sequence[str] | None, python: str | None, env: Mapping[str, str] | None = None) -> str:
     if python is None and not argv:
         raise UsageError("nothing to run: give argv (a program and its arguments) or python (a program's text)")
-    wrong = next((a for a in argv or () if not isinstance(a, str) or "\0" in a), None)
+    words = [*(argv or ()), *(env or {}).keys(), *(env or {}).values()]
+    wrong = next((a for a in words if not isinstance(a, str) or "\0" in a or (not a.isascii() and _surrogate(a))), None)
     if wrong is not None:
-        raise UsageError(f"an argument must be text without NUL, not {wrong!r}")
+        raise UsageError(f"an argument or a variable must be text without NUL and lone surrogates, not {wrong!r:.200}")
     return "argv" if python is None else "python"
+
+
+def _not_begun(end: dict[str, Any]) -> ExecResult:
+    """The fork itself was refused: a kept program holds all that the sandbox may use."""
+    status: ExecStatus = {errno.EAGAIN: "pids", errno.ENOMEM: "memory"}.get(end["errno"], "infra_error")  # type: ignore[assignment]
+    return ExecResult(status=status, detail=f"the program could not begin: {end['failed']}")
+
+
+def _surrogate(text: str) -> bool:
+    return any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def _status(
@@ -282,7 +302,7 @@ def _status(
     if expired is not None:
         if expired["cpu"] >= limits.cpu:
             return "timeout_cpu", f"{expired['cpu']:.1f} s of CPU time, of all its processes; {limits.cpu} s are allowed"
-        if expired["runnable"]:
+        if expired["runnable"] and expired["cpu"] + expired["waited"] >= limits.cpu:  # else it slept, and woke up to spin
             return (
                 "infra_error",
                 f"still runnable after {limits.wall:g} s with {expired['cpu']:.1f} s of CPU time: this host is starved",
@@ -310,6 +330,7 @@ class KeptProgram:
         self._box, self._limits = box, box.needs.limits
         self._drain = Drain(self._limits.output, 2)
         inner, self._input = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._input, False)
         fds = [inner, *self._drain.inner]
         if python is not None:
             fds.append(memory_file("program", python.encode("utf-8", "surrogatepass")))
@@ -326,7 +347,13 @@ class KeptProgram:
 
     async def send(self, data: bytes) -> None:
         """Writes to its standard input. Raises BrokenPipeError when it has ended, TimeoutError when it does not read."""
-        await asyncio.wait_for(asyncio.to_thread(_write_all, self._input, data), self._limits.wall)
+        async with asyncio.timeout(self._limits.wall):
+            view = memoryview(data)
+            while view:
+                try:
+                    view = view[os.write(self._input, view) :]
+                except BlockingIOError:
+                    await _writable(self._input)
 
     async def output(self) -> AsyncIterator[bytes]:
         """Standard output and error as they come, until the program ends or its output limit."""
@@ -338,17 +365,29 @@ class KeptProgram:
 
     async def end(self, deadline: float = 10.0) -> ExecResult:
         """Closes its input and waits; at the deadline (seconds) it is killed, as at its wall limit."""
-        if self._input >= 0:
-            os.close(self._input)
-            self._input = -1
+        self._close_input()
         try:
             limits = replace(self._limits, wall=deadline)
             return await self._box._ended(self._number, self._future, self._drain, limits)
         finally:
             self._drain.close()
 
+    def close(self) -> None:
+        """Gives up its descriptors, as the end of its sandbox does."""
+        self._close_input()
+        self._drain.close()
 
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    def _close_input(self) -> None:
+        if self._input >= 0:
+            os.close(self._input)
+            self._input = -1
+
+
+async def _writable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_writer(fd, lambda: None if ready.done() else ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_writer(fd)

@@ -120,8 +120,10 @@ class NamespaceHost:
             order = {"name": name, "lowers": list(lowers), "off": list(off), "let": let, "ungrouped": "groups" in off}
             try:
                 await self._link.ask("create", ANSWER, (theirs.fileno(),), limits=sizes, **order)
-            except SandboxLost:
+            except BaseException:  # cancelled, too: what was begun is taken back
                 link.close()
+                with contextlib.suppress(SandboxLost):
+                    self._link.order("destroy", name=name)
                 raise
         box = NamespaceSandbox(self, link, name, needs, lowers)
         try:
@@ -130,6 +132,11 @@ class NamespaceHost:
             hello = {"broken": f"no answer within {ANSWER:g} s"}
         except SandboxLost as error:
             hello = {"broken": str(error)}
+        except asyncio.CancelledError:
+            link.close()
+            with contextlib.suppress(SandboxLost):
+                self._link.order("destroy", name=name)
+            raise
         if "broken" in hello:
             await box.destroy()
             raise SandboxLost(f"sandbox {name} could not begin: {hello['broken']}")

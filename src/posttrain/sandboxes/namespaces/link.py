@@ -6,7 +6,7 @@ import asyncio
 import socket
 from typing import Any
 
-from posttrain.errors import SandboxLost
+from posttrain.errors import SandboxLost, UsageError
 from posttrain.sandboxes.namespaces.inside import wire
 
 
@@ -28,9 +28,15 @@ class Link:
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         if self.lost:
             raise SandboxLost(f"{self.name} is gone")
+        message = {"id": self._count, "do": do, **rest}
+        if (size := len(wire.packed(message))) > wire.LARGEST:
+            raise UsageError(
+                f"arguments and environment of {size} bytes are too many, {wire.LARGEST} fit; "
+                "hand a long text over as stdin or a file"
+            )
         self._waiting[self._count] = future
         try:
-            wire.send(self._sock, {"id": self._count, "do": do, **rest}, fds)
+            wire.send(self._sock, message, fds)
         except OSError as error:
             del self._waiting[self._count]
             raise SandboxLost(f"{self.name} takes no orders any more ({error.strerror})") from error

@@ -40,6 +40,8 @@ class Drain:
             return
         if len(part) > self._left:
             self.flooded.set()
+        if not self._left:
+            return
         self._parts[fd].append(part[: self._left])
         self._news.put_nowait(part[: self._left])
         self._left -= min(len(part), self._left)

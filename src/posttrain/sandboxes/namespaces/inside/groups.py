@@ -85,6 +85,8 @@ class Groups:
                 _write(paths["memory"] + "/memory.limit_in_bytes", memory)
                 with contextlib.suppress(FileNotFoundError):
                     _write(paths["memory"] + "/memory.memsw.limit_in_bytes", memory)
+                with contextlib.suppress(OSError):  # buffers of sockets are counted apart in this version
+                    _write(paths["memory"] + "/memory.kmem.tcp.limit_in_bytes", memory // 4)
             if "pids" in paths:
                 _write(paths["pids"] + "/pids.max", pids)
             if "cpu" in paths:

@@ -13,6 +13,7 @@ import gc
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -80,12 +81,14 @@ class Init:
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         poll.register(awake, select.POLLIN)
+        watched = time.monotonic()
         while True:
             ready = {fd for fd, _ in poll.poll(WATCH if self.running else None)}
             if awake in ready:
                 os.read(awake, 4096)
                 self._reap()
-            if self.running and not ready:
+            if self.running and time.monotonic() - watched >= WATCH / 1000:
+                watched = time.monotonic()  # by the clock: a program may keep us busy with its dead
                 self._watch()
             if self.control.fileno() in ready:
                 received = wire.receive(self.control)
@@ -104,8 +107,8 @@ class Init:
 
     def _watch(self) -> None:
         """Ends what no rlimit can: the CPU time of many processes, and their memory where no control group bounds it."""
-        resident = sum(pages for pid, pages in _resident() if pid != 1) if self.config["watched"] else 0
-        if resident * os.sysconf("SC_PAGE_SIZE") > (self.config["watched"] or 1):
+        resident = sum(held for pid, held in _resident() if pid != 1) if self.config["watched"] else 0
+        if resident > (self.config["watched"] or 1):
             self.over = True
             self._kill_all()
             return
@@ -125,8 +128,14 @@ class Init:
 
     def do_exec(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any] | None:
         """Starts one; its end is told later, by ``_reap``."""
+        os.chmod("/root/workspace", 0o755)  # an earlier program may have shut it
         trouble, tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # a kept program holds every process
+            os.close(trouble)
+            os.close(tell)
+            raise
         if not pid:
             if order["keep"]:
                 prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -228,12 +237,13 @@ class Init:
         return out
 
     def do_expire(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """The wall limit: how it stood, then it dies, and all that is not kept. ``runnable``: some process wanted the CPU."""
+        """The wall limit: how it stood, then it dies, and all that is not kept. ``runnable``: some process wants the CPU;
+        ``waited``: seconds that they stood in line for it, all together."""
         states = [state for pid, _, state, _ in _processes() if pid != 1]
-        cpu = self._cpu_now()
+        cpu, waited = self._cpu_now(), _waited()
         begun = self.begun.get(order["of"])
         self._clear()
-        return {"runnable": "R" in states, "cpu": cpu - (begun.counted["cpu"] if begun else cpu)}
+        return {"runnable": "R" in states, "waited": waited, "cpu": cpu - (begun.counted["cpu"] if begun else cpu)}
 
     def do_kill(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         return {"killed": self._clear()}
@@ -259,9 +269,12 @@ class Init:
 
     def do_copy(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The upper layer as it is now, as a layer of its own. Programs stand still meanwhile."""
-        self.do_freeze(order, fds)
         try:
+            self.do_freeze(order, fds)
             rooms.copy_layer(f"/store/{order['of']}", f"/store/{order['to']}")
+        except OSError:
+            shutil.rmtree(f"/store/{order['to']}", ignore_errors=True)  # a part of it would fill the disk for ever
+            raise
         finally:
             self.do_thaw(order, fds)
         return {}
@@ -280,9 +293,21 @@ class Init:
 def _resident() -> Iterator[tuple[int, int]]:
     for name in os.listdir("/root/proc"):
         if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/root/proc/{name}/statm") as file:
-                _, pages, shared, *_ = map(int, file.read().split())
-                yield int(name), pages - shared
+            with contextlib.suppress(OSError), open(f"/root/proc/{name}/status") as file:
+                held = [line.split() for line in file if line.startswith(("RssAnon:", "RssShmem:"))]
+                yield int(name), 1024 * sum(int(words[1]) for words in held)
+
+
+def _waited() -> float:
+    """Seconds that every thread of every program stood in line for a CPU."""
+    total = 0
+    for name in os.listdir("/root/proc"):
+        if name.isdigit() and name != "1":
+            with contextlib.suppress(OSError):
+                for thread in os.listdir(f"/root/proc/{name}/task"):
+                    with open(f"/root/proc/{name}/task/{thread}/schedstat") as file:
+                        total += int(file.read().split()[1])
+    return total / 1e9
 
 
 def _value(text: str, key: str) -> int | None:

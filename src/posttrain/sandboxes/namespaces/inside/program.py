@@ -180,7 +180,9 @@ def _transfer(order: dict[str, Any]) -> None:
             if order["write"]:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, 0o755, dir_fd=where)
-            where = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=where)
+            inner = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=where)
+            os.close(where)
+            where = inner
         flags = os.O_WRONLY | os.O_CREAT if order["write"] else os.O_RDONLY
         fd = os.open(parts[-1], flags | os.O_NOFOLLOW | os.O_NONBLOCK, order["mode"], dir_fd=where)
         if not os.path.stat.S_ISREG(os.fstat(fd).st_mode):  # type: ignore[attr-defined]

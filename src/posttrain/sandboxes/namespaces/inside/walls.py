@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from .kernel import ARM, NEWCGROUP, NEWIPC, NEWNET, NEWNS, NEWPID, NEWUSER, NEWUTS, call
 
-EPERM, ENOSYS, EAFNOSUPPORT = 1, 38, 97
+EPERM, ENOSYS, EOPNOTSUPP, EAFNOSUPPORT = 1, 38, 95, 97
 AF_UNIX, AF_INET, AF_INET6 = 1, 2, 10
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 NEW_NAMESPACES = NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET
@@ -43,10 +43,15 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171),
     # files by handle
     "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264),
+    # quotas and shared files of the whole host: watches see what others do, and both run out for all
+    "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27), "io_setup": (206, 0),
     # what would outlive its process inside the sandbox
     "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semctl": (66, 191), "semop": (65, 193),
     "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187), "mq_open": (240, 180),
 }  # fmt: skip
+# Attributes of files lie in kernel memory that no limit counts; programs take "not supported" for an answer.
+ATTRIBUTES = {"setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463)}
+PRLIMIT = (302, 261)
 SOCKET, SOCKETPAIR, CLONE, CLONE3, IOCTL = ((41, 198), (53, 199), (56, 220), (435, 435), (16, 29))
 ARCH = 0xC00000B7 if ARM else 0xC000003E
 
@@ -70,6 +75,12 @@ def program(families: Sequence[int], leave_out: str = "") -> bytes:
     for name, numbers in REFUSED.items():
         if name != leave_out:
             refuse_if(numbers[ARM], EPERM)
+    for name, numbers in ATTRIBUTES.items():
+        if name != leave_out:
+            refuse_if(numbers[ARM], EOPNOTSUPP)
+    if leave_out != "prlimit64":  # of itself only: pid 1's limits are every later program's
+        out += [(JUMP_EQUAL, 0, 4, PRLIMIT[ARM]), (LOAD, 0, 0, ARGUMENT), (JUMP_EQUAL, 0, 1, 0)]
+        out += [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERRNO | EPERM)]
     if leave_out != "clone":
         refuse_if(CLONE3[ARM], ENOSYS)
         out += [(JUMP_EQUAL, 0, 4, CLONE[ARM]), (LOAD, 0, 0, ARGUMENT), (JUMP_ANY_BIT, 0, 1, NEW_NAMESPACES)]

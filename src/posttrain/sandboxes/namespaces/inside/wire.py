@@ -14,7 +14,12 @@ MOST_DESCRIPTORS = 8
 def send(to: socket.socket, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
     """One packet; the descriptors stay open here."""
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds).tobytes())] if fds else []
-    to.sendmsg([json.dumps(message).encode()], rights)
+    to.sendmsg([packed(message)], rights)
+
+
+def packed(message: dict[str, Any]) -> bytes:
+    """The packet's bytes; at most ``LARGEST`` arrive whole."""
+    return json.dumps(message).encode()
 
 
 def receive(source: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
