@@ -29,8 +29,8 @@ def _add_in_one_order() -> None:
     """Has MKL add the terms of a matrix product in one order, however many rows and threads (its strict reproducible mode).
 
     Otherwise it picks the order by the shape, and an answer in ``exact`` would depend on what else is sampled. It costs
-    nothing on Intel; other makers' CPUs would fall back to code several times slower, and are left alone. MKL reads the
-    variable at its first product, so this comes with the import; one that is already set stays.
+    nothing on Intel, nor on AMD's CPUs without AVX-512; those with it would fall back to code several times slower, and
+    are left alone. MKL reads the variable at its first product, so this comes with the import; one already set stays.
     """
     try:
         with open("/proc/cpuinfo") as file:
@@ -38,8 +38,9 @@ def _add_in_one_order() -> None:
     except OSError:
         return
     words = set(text.split())
-    if "GenuineIntel" in words and "avx2" in words:
-        os.environ.setdefault("MKL_CBWR", "AVX512,STRICT" if "avx512f" in words else "AVX2,STRICT")
+    wide = "avx512f" in words
+    if "avx2" in words and ("GenuineIntel" in words or ("AuthenticAMD" in words and not wide)):
+        os.environ.setdefault("MKL_CBWR", "AVX512,STRICT" if wide else "AVX2,STRICT")
 
 
 _add_in_one_order()

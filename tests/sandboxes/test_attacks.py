@@ -72,6 +72,26 @@ def test_an_attack_is_held(level: str, attack: Attack, canaries: dict[str, Any])
     assert (after.status, after.stdout) == ("ok", b"1\n"), "nothing is left of it"
 
 
+FORKS = """
+import os, time
+block = bytearray(os.urandom(1 << 16)) * 640  # 40 MB, one page for all that only read it
+pids = []
+for _ in range(8):
+    pid = os.fork()
+    if not pid:
+        time.sleep(0.5)
+        os._exit(0)
+    pids.append(pid)
+for pid in pids: os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize("level", ["T2", "T2u"])
+def test_pages_that_forks_share_are_counted_once(level: str, canaries: dict[str, Any]) -> None:
+    result, _ = run(level, Attack("", FORKS), canaries)
+    assert (result.status, result.stdout) == ("ok", b"held\n"), result
+
+
 @pytest.mark.parametrize("attack", [a for a in ATTACKS if a.let], ids=lambda a: a.name)
 def test_the_filter_is_what_holds_it(attack: Attack, canaries: dict[str, Any]) -> None:
     """With its call let through the program sees another answer: the rule is there, and the test can fail."""

@@ -7,12 +7,11 @@ from typing import ClassVar
 
 from posttrain.envs._base import Family
 from posttrain.envs._machinery.asking import ask, pick, said, spread
-from posttrain.envs._machinery.programs import Program, code_decoys, fenced, hidden, program
+from posttrain.envs._machinery.programs import NAMES, Program, code_decoys, fenced, hidden, program
 from posttrain.types import Response, Task
 from posttrain.verifiers._base import Verifier
 from posttrain.verifiers.code import Code
 
-NAMES = ("solve", "process", "compute", "transform", "work_out")
 WORDINGS = (
     "Write a Python function {name}(xs) that takes a list of whole numbers and does this, in order: {steps}. "
     "For example, {name}({shown}) gives {value}. Answer with the function in a ```python block.",

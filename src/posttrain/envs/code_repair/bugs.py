@@ -7,12 +7,11 @@ from typing import ClassVar
 
 from posttrain.envs._base import Family
 from posttrain.envs._machinery.asking import ask, pick, said, spread
-from posttrain.envs._machinery.programs import code_decoys, fenced, hidden, program
+from posttrain.envs._machinery.programs import NAMES, code_decoys, fenced, hidden, program
 from posttrain.types import Response, Task
 from posttrain.verifiers._base import Verifier
 from posttrain.verifiers.code import Code
 
-NAMES = ("solve", "process", "compute", "transform", "work_out")
 WORDINGS = (
     "This Python function has a bug in one line:\n```python\n{buggy}```\n{name}({shown}) should give {value}. "
     "The comments say what each line must do. Answer with the corrected function in a ```python block.",

@@ -18,7 +18,7 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import program, rooms, walls, wire
@@ -107,8 +107,7 @@ class Init:
 
     def _watch(self) -> None:
         """Ends what no rlimit can: the CPU time of many processes, and their memory where no control group bounds it."""
-        resident = sum(held for pid, held in _resident() if pid != 1) if self.config["watched"] else 0
-        if resident > (self.config["watched"] or 1):
+        if self.config["watched"] and _resident(self.config["watched"]) > self.config["watched"]:
             self.over = True
             self._kill_all()
             return
@@ -290,12 +289,26 @@ class Init:
         return {}
 
 
-def _resident() -> Iterator[tuple[int, int]]:
-    for name in os.listdir("/root/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/root/proc/{name}/status") as file:
-                held = [line.split() for line in file if line.startswith(("RssAnon:", "RssShmem:"))]
-                yield int(name), 1024 * sum(int(words[1]) for words in held)
+def _resident(enough: int) -> int:
+    """Bytes of memory of all programs. Above ``enough`` it is counted again: forks share pages, and each is one page."""
+    pids = [name for name in os.listdir("/root/proc") if name.isdigit() and name != "1"]
+    held = {pid: _fields(pid, "status", "RssAnon:", "RssShmem:") or 0 for pid in pids}
+    if sum(held.values()) <= enough:
+        return sum(held.values())
+    shares = {pid: _fields(pid, "smaps_rollup", "Pss_Anon:", "Pss_Shmem:") for pid in pids}
+    return sum(held[pid] if share is None else share for pid, share in shares.items())
+
+
+def _fields(pid: str, file: str, *keys: str) -> int | None:
+    """The sum of such lines, in bytes; None where the file or its lines cannot be read: a program may shut it."""
+    try:
+        with open(f"/root/proc/{pid}/{file}") as lines:
+            found = [int(line.split()[1]) for line in lines if line.startswith(keys)]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0  # it has died meanwhile
+    except OSError:
+        return None
+    return 1024 * sum(found) if found else None
 
 
 def _waited() -> float:
@@ -320,7 +333,7 @@ def _kill(pid: int, number: int) -> None:
 
 
 def _processes() -> list[tuple[int, int, str, int]]:
-    """(pid, parent, state, clock ticks used) of every process here."""
+    """(pid, parent, state, clock ticks used by it and by the children it has waited for) of every process here."""
     out = []
     for name in os.listdir("/root/proc"):
         if name.isdigit():
@@ -329,7 +342,7 @@ def _processes() -> list[tuple[int, int, str, int]]:
                     rest = file.read().rsplit(b") ", 1)[1].split()
             except (OSError, IndexError):
                 continue
-            out.append((int(name), int(rest[1]), chr(rest[0][0]), int(rest[11]) + int(rest[12])))
+            out.append((int(name), int(rest[1]), chr(rest[0][0]), sum(map(int, rest[11:15]))))
     return out
 
 
