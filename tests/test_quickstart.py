@@ -12,7 +12,7 @@ import pytest
 
 from posttrain.store.run_dir import RunDir
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.mark.timeout(900)
