@@ -41,13 +41,15 @@ def _plain_transformers_score_the_same(out: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from posttrain import plugins
+    from posttrain.engines.native.precision import choose_precision
     from posttrain.render import Renderer
     from posttrain.rollout.run import judge
     from posttrain.types import Trajectory, Turn
 
     run = RunDir.open(out)
     tokenizer = AutoTokenizer.from_pretrained(run.model)
-    model = AutoModelForCausalLM.from_pretrained(run.model, dtype=torch.bfloat16)
+    dtype = torch.bfloat16 if choose_precision() == "fast" else torch.float32  # as the run itself chose
+    model = AutoModelForCausalLM.from_pretrained(run.model, dtype=dtype)
     renderer = Renderer(tokenizer)
     ours = [t for t in run.trajectories("after_rl") if not t.task.tools][:48]
     same = 0

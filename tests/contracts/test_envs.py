@@ -37,6 +37,7 @@ def test_family_passes_the_gate_at_its_ends(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # those whose verdicts start sandboxes
 @pytest.mark.parametrize("name", families())
 def test_family_passes_the_gate(name: str) -> None:
     assert check(plugins.build("envs", name)) == []
