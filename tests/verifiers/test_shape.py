@@ -20,7 +20,8 @@ SPEC = {"entry": "total", "cases": [{"args": [[1, 2, 3]], "expected": 6}]}
         (LOOP, {"without": ["For", "While"]}, "uses For"),
         ("def total(xs):\n    return sum(xs)\n", {"without": ["For", "sum"]}, "uses sum"),
         ("total = lambda xs: xs and xs[0]\n", {"without": ["Lambda"]}, "uses Lambda"),
-        ("def total(xs):\n    return total(xs[1:]) + xs[0] if xs else 0\n", {"without": ["recursion"]}, "own function total"),
+        ("def total(xs):\n    return total(xs[1:]) + xs[0] if xs else 0\n", {"without": ["recursion"]}, "uses recursion"),
+        ("f = lambda n: g(n)\ndef g(n):\n    return n and f(n - 1)\n", {"without": ["recursion"]}, "uses recursion"),
         (f"exec({LOOP!r})\n", {"without": ["For"]}, "uses exec"),
         ("def total(xs):\n    return eval('sum(xs)')\n", {}, "uses eval"),
         ("import builtins\n", {}, "the module builtins"),
@@ -59,6 +60,7 @@ def test_what_does_not_fit_is_told(text: str, shape: dict[str, Any], why: str) -
     [
         (LOOP, {"complexity": 2, "keeps": ["n = 0", "    return n"], "without": ["While", "ListComp", "recursion"]}),
         ("import functools, math\nfrom itertools import accumulate\nf = lambda x: [_ for _ in x]\n", {"without": ["For"]}),
+        ("def half(x):\n    return x / 2\ndef total(xs):\n    return half(sum(xs))\n", {"without": ["recursion"]}),
         ("def total(xs):\n    # for x in xs: exec(x)\n    return sum(xs, 0)\n", {"without": ["For"], "complexity": 1}),
     ],
 )

@@ -62,13 +62,31 @@ def _hidden(nodes: Sequence[ast.AST]) -> Iterator[str]:
 
 
 def _used(nodes: Sequence[ast.AST], without: set[str]) -> Iterator[str]:
-    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
     for node in nodes:
         if (kind := type(node).__name__) in without:
             yield kind
         yield from (name for name in _names(node) if name in without)
-        if "recursion" in without and isinstance(node, ast.Name) and node.id in own:
-            yield f"its own function {node.id}"
+    if "recursion" in without:
+        yield from ("recursion" for _ in _recursive(nodes))
+
+
+def _recursive(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    """Functions of the text that lead back to themselves by name."""
+    own: dict[str, ast.AST] = {}
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            own[node.name] = node
+        elif isinstance(node, ast.Assign | ast.NamedExpr | ast.AnnAssign) and isinstance(node.value, ast.Lambda):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            own |= {target.id: node.value for target in targets if isinstance(target, ast.Name)}
+    uses = {name: {x.id for x in ast.walk(node) if isinstance(x, ast.Name) and x.id in own} for name, node in own.items()}
+    for name in own:
+        reached, ahead = set[str](), set(uses[name])
+        while ahead:
+            reached |= ahead
+            ahead = {used for other in ahead for used in uses[other]} - reached
+        if name in reached:
+            yield name
 
 
 def _names(node: ast.AST) -> list[str]:
