@@ -36,7 +36,7 @@ SCALAR = ("return sum(xs)", "return max(xs, default=0)", "return min(xs, default
 class SlowFunction(Family):
     """A function of 2 to 10 steps, half of which take the square of the length; a large hidden input, and small ones."""
 
-    gate_seeds: ClassVar[int] = 4  # a slow decoy takes all of its seconds
+    gate_seeds: ClassVar[int] = 7  # few: a slow decoy takes all of its seconds
 
     @property
     def verifier(self) -> Verifier:
