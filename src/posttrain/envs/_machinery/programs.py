@@ -14,7 +14,7 @@ from posttrain.verifiers._typed import encode
 
 Numbers = list[int]
 NAMES = ("solve", "process", "compute", "transform", "work_out")  # of functions to write or repair
-TRIES = 5000
+TRIES = 500
 APART = 2  # inputs, at least, on which a program with a fault differs
 
 
