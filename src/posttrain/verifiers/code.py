@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,12 @@ from typing import Any
 from posttrain.errors import EXEC_STATUS, SandboxLost
 from posttrain.sandboxes._base import ExecResult, Limits, Needs, Process, Sandbox
 from posttrain.types import Trajectory, Verdict
-from posttrain.verifiers import _typed
+from posttrain.verifiers import _shape, _typed
 from posttrain.verifiers._base import too_long
+from posttrain.verifiers._shape import NOT_COMPILED
 
 MOST = 50_000  # characters of a program
 LARGEST_FLOAT = 1e300
-NOT_COMPILED = "code does not compile"
 TYPED = Path(_typed.__file__).read_text(encoding="utf-8")
 
 # What runs around the program: it reads one call, loads the program, and tells the value.
@@ -84,7 +85,9 @@ class Code:
     """Python code, judged by hidden cases or hidden tests in a sandbox. Reward 1 when all pass, else 0.
 
     ``Task.answer`` is JSON: ``entry`` (the function's name) with ``cases`` - a list of ``{"args": ..., "expected": ...}``, each a
-    typed value as ``verifiers/_typed.py`` writes it - or ``tests``, the text of a ``check(candidate)`` that asserts.
+    typed value as ``verifiers/_typed.py`` writes it - or ``tests``, the text of a ``check(candidate)`` that asserts. A case may
+    name its own ``entry``, and have ``drawn``: one more argument, a list too long to be written down (see ``drawn``).
+    ``shape`` is what the text must look like as well (``verifiers/_shape.py``): the part ``shape`` is 0 where it does not.
     ``prelude``: text before the program, such as imports that the task grants. ``cpu``: seconds for each call; ``memory``: MiB;
     ``partial``: the reward is the share of cases that pass. ``tolerance``: relative, for floats.
     """
@@ -112,16 +115,20 @@ class Code:
         from posttrain.sandboxes.shared import in_sandbox, in_sandboxes
 
         needs = Needs(level="T2u", limits=Limits(memory=self.memory, cpu=self.cpu, wall=4.0 * self.cpu + 10, cpus=1.0))
+        if "shape" in spec and (why := _shape.fault(program, spec["shape"])):
+            if why == NOT_COMPILED:
+                return _verdict("malformed", 0.0, {"compiles": 0.0, "shape": 0.0, "cases": 0.0}, f"The {why}.")
+            return _verdict("wrong", 0.0, {"shape": 0.0, "cases": 0.0}, f"The code does not have the form asked for: {why}.")
         program = spec.get("prelude", "") + "\n" + program if spec.get("prelude") else program
         if "tests" not in spec:
-            return self._judged(await in_sandbox(needs, lambda box: self._cases(box, program, spec), key=key))
+            return self._judged(await in_sandbox(needs, lambda box: self._cases(box, program, spec), key=key), spec)
         for_tests = Needs(level="T2u", limits=Limits(memory=self.memory, cpu=4 * self.cpu, wall=60.0 * self.cpu, cpus=0.5))
         passed, why = await in_sandboxes((needs, for_tests), lambda box, tests: self._tests(box, tests, program, spec), key=key)
-        return self._judged([(passed, why)])
+        return self._judged([(passed, why)], spec)
 
-    def _judged(self, results: list[tuple[bool, str]]) -> Verdict:
+    def _judged(self, results: list[tuple[bool, str]], spec: dict[str, Any]) -> Verdict:
         share = sum(ok for ok, _ in results) / len(results)
-        parts = {"compiles": 1.0, "cases": share}
+        parts = {"compiles": 1.0, "cases": share} | ({"shape": 1.0} if "shape" in spec else {})
         if share == 1:
             return _verdict("ok", 1.0, parts, "All hidden cases pass.")
         why = next(why for ok, why in results if not ok)
@@ -137,7 +144,8 @@ class Code:
     async def _cases(self, box: Sandbox, program: str, spec: dict[str, Any]) -> list[tuple[bool, str]]:
         results = []
         for case in spec["cases"]:
-            value, why = await self._call(box, program, spec["entry"], _typed.decode(json.dumps(case["args"])), {})
+            args = _typed.decode(json.dumps(case["args"])) + ([drawn(*case["drawn"])] if "drawn" in case else [])
+            value, why = await self._call(box, program, case.get("entry", spec["entry"]), args, {})
             if not why and not same(value, _typed.decode(json.dumps(case["expected"])), self.tolerance):
                 why = "one gives another value"
             results.append((not why, why))
@@ -216,6 +224,12 @@ def same(value: Any, expected: Any, tolerance: float) -> bool:
     if isinstance(value, set | frozenset):
         return _kinds(value) == _kinds(expected)
     return bool(value == expected)
+
+
+def drawn(seed: int, count: int, low: int, high: int) -> list[int]:
+    """``count`` numbers from ``low`` to ``high``: the same from the same seed in every version of Python."""
+    draw = random.Random(seed).random  # the only method whose sequence is promised
+    return [low + int(draw() * (high - low + 1)) for _ in range(count)]
 
 
 def _kinds(members: Any) -> set[tuple[type, Any]]:

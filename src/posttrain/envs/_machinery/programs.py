@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -196,18 +197,31 @@ def _result(rng: random.Random) -> Step:
     )
 
 
-KINDS = (_keep, _above, _add, _times, _each, _order, _cut, _run)
+Kind = Callable[[random.Random], Step]
+KINDS: tuple[Kind, ...] = (_keep, _above, _add, _times, _each, _order, _cut, _run)
 
 
-def program(rng: random.Random, num_steps: int) -> tuple[Program, list[Numbers]]:
+@cache
+def drawable(kind: Kind) -> tuple[Step, ...]:
+    """Every step that a kind can draw."""
+    rng = random.Random(0)
+    return tuple({step.code: step for step in (kind(rng) for _ in range(3000))}.values())
+
+
+def results() -> tuple[Step, ...]:
+    """Every result that a program can have."""
+    return drawable(_result)
+
+
+def program(rng: random.Random, num_steps: int, of: Sequence[Kind] = KINDS) -> tuple[Program, list[Numbers]]:
     """A program of ``num_steps`` steps and a result, and eight inputs, two of which tell it from itself without any one step.
 
     Two neighbours are never of one kind. The inputs include the empty list.
     """
     for _ in range(TRIES):
-        kinds: list[Callable[[random.Random], Step]] = []
+        kinds: list[Kind] = []
         while len(kinds) < num_steps:
-            kinds.append(rng.choice([k for k in KINDS if not kinds or k is not kinds[-1]]))
+            kinds.append(rng.choice([k for k in of if not kinds or k is not kinds[-1]]))
         made = Program((*(kind(rng) for kind in kinds), _result(rng)))
         inputs = [[], *([rng.randint(-20, 40) for _ in range(rng.randint(3, 14))] for _ in range(7))]
         if _tells(made, inputs):
