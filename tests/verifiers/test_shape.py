@@ -92,3 +92,8 @@ def test_a_case_may_name_its_function_and_have_a_drawn_argument() -> None:
     cases += [{"entry": "low", "args": [1], "drawn": [7, 500, -3, 3], "expected": -2}]
     assert judge(f"```python\n{both}```", {"entry": "total", "cases": cases}).status == "ok"
     assert judge("```python\ndef total(xs):\n    return len(xs)\n```", {"entry": "total", "cases": cases}).reward == 0
+
+
+@pytest.mark.parametrize("deep", ["+".join(["1"] * 1500), "a." * 2000 + "b", "not " * 1000 + "1", "-" * 4000 + "1"])
+def test_a_text_nested_past_what_can_be_read_is_no_error(deep: str) -> None:
+    assert fault(f"def f(xs):\n    x = {deep}\n", {"keeps": ["x = 1"]}) == NOT_COMPILED

@@ -26,6 +26,7 @@ def fault(text: str, shape: Mapping[str, Any]) -> str:
     try:
         tree = ast.parse(text)
         nodes = list(ast.walk(tree))
+        is_kept = _kept(nodes, shape.get("keeps", ()))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return NOT_COMPILED
     if hidden := next(_hidden(nodes), ""):
@@ -34,7 +35,7 @@ def fault(text: str, shape: Mapping[str, Any]) -> str:
         return f"it uses {used}"
     if "complexity" in shape and (found := complexity(nodes)) > shape["complexity"]:
         return f"its cyclomatic complexity is {found}"
-    if not _kept(nodes, shape.get("keeps", ())):
+    if not is_kept:
         return "a line that was given is not in it as it was"
     return ""
 
