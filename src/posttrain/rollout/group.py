@@ -13,11 +13,12 @@ from posttrain.errors import DeadlineExceeded
 from posttrain.rollout.deadlines import DEFAULT, Deadlines, within
 from posttrain.rollout.run import judge, run
 from posttrain.sandboxes._base import Sandbox
+from posttrain.sandboxes.usage import Usage, recorded
 from posttrain.types import Group, Sampling, Task, Trajectory, Turn, Verdict
 
 Events = Callable[..., None]  # keyword arguments; ``RunDir.write_event`` is one
 MAX_RETRIES = 2
-FINAL = ("Broken", "NoRoom")  # failures that a retry would meet again
+FINAL = ("Broken", "NoRoom", "LostAgain")  # failures that a retry would meet again, or that were retried below
 
 
 async def run_group(
@@ -89,12 +90,22 @@ class _Maker:
     wasted: int = 0  # tokens that were sampled and thrown away
 
     async def judged(self) -> Trajectory:
-        """The attempt with its verdict; a verdict that failed is asked for again, without sampling again."""
+        """The attempt with its verdict, told once, with what all its tries waited for and the sandboxes that they lost."""
+        with recorded() as usage:
+            done = await self.tried(usage)
+        return self.told(done, usage)
+
+    async def tried(self, usage: Usage) -> Trajectory:
+        """A verdict that failed is asked for again, without sampling again."""
         unjudged: Trajectory | None = None
         for retry in range(MAX_RETRIES + 1):
             if unjudged is None:
-                async with self.slots:
+                with usage.timed("queue"):
+                    await self.slots.acquire()
+                try:
                     unjudged = await self.once()
+                finally:
+                    self.slots.release()
             done = await judge(unjudged, self.environment, deadline=self.deadlines.judge)
             if done.outcome != "infra_error":
                 break
@@ -110,7 +121,7 @@ class _Maker:
             await asyncio.sleep(self.backoff * 2**retry)
         if done.outcome == "infra_error" and unjudged is not None:
             self.wasted += unjudged.num_sampled
-        return self.told(done)
+        return done
 
     async def once(self) -> Trajectory:
         """One try under the attempt's deadline."""
@@ -141,8 +152,9 @@ class _Maker:
                 metadata={"failure": type(error).__name__},
             )
 
-    def told(self, done: Trajectory) -> Trajectory:
+    def told(self, done: Trajectory, usage: Usage) -> Trajectory:
         """Notes the failures on the record and logs the attempt."""
+        done = replace(done, timings={**done.timings, **usage.timings})
         if self.failures:
             notes = {"failures": list(self.failures), "wasted_tokens": self.wasted}
             done = replace(
@@ -152,6 +164,7 @@ class _Maker:
         self.tell(
             kind="attempt",
             attempt=done.id,
+            environment=self.task.environment,
             outcome=done.outcome,
             status=verdict.status,
             reward=done.reward,
@@ -159,6 +172,7 @@ class _Maker:
             policy_version=done.policy_version,
             staleness=None if done.policy_version is None else self.engine.policy_version - done.policy_version,
             retries=done.retries,
+            sandboxes_lost=list(usage.lost),
             timings=dict(done.timings),
         )
         return done
