@@ -9,7 +9,8 @@ from typing import Any
 
 from posttrain.engines._base import Engine
 from posttrain.envs._base import Environment
-from posttrain.errors import DeadlineExceeded
+from posttrain.errors import DeadlineExceeded, InfraError
+from posttrain.rollout.aborts import Aborted, Aborts
 from posttrain.rollout.deadlines import DEFAULT, Deadlines, within
 from posttrain.rollout.run import judge, run
 from posttrain.sandboxes._base import Sandbox
@@ -37,6 +38,7 @@ async def run_group(
     deadlines: Deadlines = DEFAULT,
     backoff: float = 0.05,
     events: Events | None = None,
+    aborts: Aborts | None = None,
 ) -> Group:
     """``group_size`` judged attempts in a fixed order, at most as many at a time as ``slots`` has.
 
@@ -47,7 +49,20 @@ async def run_group(
     slots = slots or asyncio.Semaphore(group_size)
     makers = [
         _Maker(
-            task, environment, engine, sandbox, seed, visit, first_attempt + i, sampling, start, slots, deadlines, backoff, events
+            task,
+            environment,
+            engine,
+            sandbox,
+            seed,
+            visit,
+            first_attempt + i,
+            sampling,
+            start,
+            slots,
+            deadlines,
+            backoff,
+            events,
+            aborts or Aborts(),
         )
         for i in range(group_size)
     ]
@@ -86,13 +101,18 @@ class _Maker:
     deadlines: Deadlines
     backoff: float
     events: Events | None
+    aborts: Aborts
     failures: list[str] = field(default_factory=list)
     wasted: int = 0  # tokens that were sampled and thrown away
 
     async def judged(self) -> Trajectory:
         """The attempt with its verdict, told once, with what all its tries waited for and the sandboxes that they lost."""
         with recorded() as usage:
-            done = await self.tried(usage)
+            try:
+                done = await self.aborts.until(f"{self.task.id}#{self.visit}.{self.attempt}", self.tried(usage))
+            except Aborted as error:
+                self.failures.append("Aborted")
+                done = self.unmade(error)
         return self.told(done, usage)
 
     async def tried(self, usage: Usage) -> Trajectory:
@@ -140,17 +160,22 @@ class _Maker:
         try:
             return await within(f"attempt {self.task.id}#{self.visit}.{self.attempt}", self.deadlines.attempt, trying)
         except DeadlineExceeded as error:
-            return Trajectory(
-                task=self.task,
-                visit=self.visit,
-                attempt=self.attempt,
-                seed=self.seed,
-                turns=(Turn(role="prompt", token_ids=()),),
-                outcome="infra_error",
-                error=str(error),
-                sampling=self.sampling,
-                metadata={"failure": type(error).__name__},
-            )
+            return self.unmade(error)
+
+    def unmade(self, error: InfraError) -> Trajectory:
+        """What stands for an attempt that never came to an end."""
+        return Trajectory(
+            task=self.task,
+            visit=self.visit,
+            attempt=self.attempt,
+            seed=self.seed,
+            turns=(Turn(role="prompt", token_ids=()),),
+            outcome="infra_error",
+            error=str(error),
+            verdict=Verdict(status="infra_error", evidence={"error": str(error)}),
+            sampling=self.sampling,
+            metadata={"failure": type(error).__name__},
+        )
 
     def told(self, done: Trajectory, usage: Usage) -> Trajectory:
         """Notes the failures on the record and logs the attempt."""
