@@ -71,6 +71,10 @@ class SandboxLost(InfraError):
     """A sandbox of ours died or stopped answering; what it was doing is tried again in a new one."""
 
 
+class LostAgain(SandboxLost):
+    """As many sandboxes in a row as one piece of work may lose: not tried again, by anyone."""
+
+
 class Interrupted(PosttrainError):
     """Ctrl-C: state was saved; the message holds the line that resumes."""
 

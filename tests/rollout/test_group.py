@@ -6,9 +6,10 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from posttrain.errors import InfraError
+from posttrain.errors import InfraError, LostAgain
 from posttrain.rollout.deadlines import Deadlines
 from posttrain.rollout.group import run_group
+from posttrain.sandboxes.usage import present
 from posttrain.store.records import encode
 from posttrain.types import Group, Sampling, Trajectory, Verdict
 
@@ -101,6 +102,39 @@ def test_a_bug_is_not_retried(world: SimpleNamespace) -> None:
     buggy = Buggy()
     made = group(world, world.KeyedEngine(), group_size=1, environment=world.Toy(judge_with=buggy))
     assert buggy.asked == 1 and made.rewards == () and made.trajectories[0].metadata["failures"] == ["Broken"]
+
+
+def test_sandboxes_lost_below_are_not_retried_again_and_are_told(world: SimpleNamespace) -> None:
+    """Three tries of the sandbox are not three times three."""
+
+    class Loses:
+        asked = 0
+
+        async def judge(self, trajectory: Trajectory) -> Verdict:
+            self.asked += 1
+            with present().timed("create"):
+                present().lost.append("gone")
+            raise LostAgain("3 sandboxes were lost")
+
+    events: list[dict[str, Any]] = []
+    loses = Loses()
+    environment = world.Toy(judge_with=loses)
+    made = group(world, world.KeyedEngine(), group_size=1, environment=environment, events=lambda **e: events.append(e))
+    assert loses.asked == 1 and made.rewards == () and made.trajectories[0].outcome == "infra_error"
+    assert [e["kind"] for e in events] == ["failure", "attempt"] and not events[0]["retried"]
+    assert events[1]["environment"] == "toy/say" and events[1]["sandboxes_lost"] == ["gone"]
+    assert {"queue", "create"} <= set(events[1]["timings"])
+
+
+def test_the_queue_is_timed(world: SimpleNamespace) -> None:
+    engine = world.KeyedEngine(fail=lambda r, n: asyncio.sleep(0.05))
+
+    async def body() -> Group:
+        env = world.Toy()
+        return await run_group(env.task(1), env, engine, group_size=3, seed=0, sampling=Sampling(), slots=asyncio.Semaphore(1))
+
+    first, second, third = (t.timings["queue"] for t in asyncio.run(body()).trajectories)
+    assert first < 0.05 <= second and third >= 0.1
 
 
 def test_a_branched_group_is_keyed_by_its_start(world: SimpleNamespace) -> None:

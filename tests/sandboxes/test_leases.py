@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 
 import pytest
 
-from posttrain.errors import DeadlineExceeded, UsageError
+from posttrain.errors import DeadlineExceeded, InfraError, UsageError
 from posttrain.sandboxes._base import Limits
 from posttrain.sandboxes.leases import Capacity, Leases
 
@@ -48,6 +49,71 @@ def test_a_family_with_many_does_not_starve_one_with_few() -> None:
         return order
 
     assert max(i for i, key in enumerate(asyncio.run(main())) if key == "few") < 12
+
+
+def test_a_share_is_of_what_is_held_not_of_how_many_hold() -> None:
+    """Two thirds of the memory in one sandbox weigh more than three small ones."""
+
+    async def main() -> list[str]:
+        leases, order = Leases(CAPACITY), list[str]()
+
+        async def work(key: str, memory: int, seconds: float) -> None:
+            async with leases.take(Limits(cpus=0.5, memory=memory, pids=1), key=key):
+                order.append(f"{key} {memory}")
+                await asyncio.sleep(seconds)
+
+        held = [("large", 600, 0.05), ("small", 100, 0.05), ("small", 100, 0.05), ("small", 100, 0.05), ("other", 100, 0.01)]
+        await asyncio.gather(*(work(*x) for x in held), work("large", 99, 0), work("small", 98, 0))
+        return order[5:]
+
+    assert asyncio.run(main()) == ["small 98", "large 99"]
+
+
+def test_what_was_all_given_back_is_all_free() -> None:
+    """0.1 taken and given back in another order is not lost to rounding, or who needs all would wait for ever."""
+
+    async def main() -> None:
+        leases = Leases(Capacity(cpus=0.7, memory=100, pids=100))
+        tenth, sixth = Limits(cpus=0.1, memory=1, pids=1), Limits(cpus=0.6, memory=1, pids=1)
+        for _ in range(10):
+            async with contextlib.AsyncExitStack() as later, leases.take(sixth):
+                await later.enter_async_context(leases.take(tenth))
+        async with leases.take(Limits(cpus=0.7, memory=100, pids=100), deadline=0.5):
+            pass
+
+    asyncio.run(main())
+
+
+def test_who_gives_up_lets_those_behind_it_in() -> None:
+    async def main() -> None:
+        leases = Leases(CAPACITY)
+        async with leases.take(ONE, key="a"):
+            large = asyncio.create_task(leases.take(Limits(cpus=4.0, memory=1000, pids=100), key="b").__aenter__())
+            await asyncio.sleep(0)
+            small = asyncio.create_task(leases.take(ONE, key="c").__aenter__())
+            await asyncio.sleep(0.01)
+            assert leases.status()["waiting"] == 2
+            large.cancel()
+            await asyncio.wait_for(small, 0.5)
+
+    asyncio.run(main())
+
+
+def test_a_queue_is_bounded_for_each_family() -> None:
+    async def main() -> None:
+        leases = Leases(CAPACITY, longest=2)
+        async with leases.take(Limits(cpus=4.0, memory=10, pids=1), key="holds"):
+            waiting = [asyncio.create_task(leases.take(ONE, key="floods").__aenter__()) for _ in range(2)]
+            await asyncio.sleep(0)
+            with pytest.raises(InfraError, match=r"2 sandboxes of floods wait already.* 100% by holds"):
+                async with leases.take(ONE, key="floods"):
+                    raise AssertionError
+            other = asyncio.create_task(leases.take(ONE, key="other").__aenter__())
+            await asyncio.sleep(0)
+            assert leases.status()["waiting"] == 3
+        await asyncio.wait_for(asyncio.gather(*waiting, other), 0.5)
+
+    asyncio.run(main())
 
 
 def test_a_large_one_is_not_overtaken_for_ever() -> None:

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from posttrain.dashboard.healthy import HEALTHY, Range
+from posttrain.dashboard.scheduling import lines as scheduling_lines
+from posttrain.dashboard.scheduling import scheduling
 from posttrain.errors import UsageError
 from posttrain.store.run_dir import RunDir
 
@@ -138,8 +140,9 @@ def _finding(name: str, figure: float | None, metric: str, meaning: str, change:
 
 
 def main(path: str, *, as_json: bool = False) -> dict[str, Any]:
-    """The answer of ``posttrain diagnose RUN``: ``findings``, ``healthy``, ``text``."""
-    findings = diagnose(RunDir.open(path))
+    """The answer of ``posttrain diagnose RUN``: ``findings``, ``healthy``, ``scheduling``, ``text``."""
+    run = RunDir.open(path)
+    findings, scheduled = diagnose(run), scheduling(run.events())
     lines = []
     for f in findings:
         span = f"{'' if f.low is None else f'{f.low:g}'}..{'' if f.high is None else f'{f.high:g}'}"
@@ -148,9 +151,11 @@ def main(path: str, *, as_json: bool = False) -> dict[str, Any]:
             lines.append(f"        -> {f.change}")
     if all(f.healthy for f in findings):
         lines.append("Nothing stands out.")
+    lines += scheduling_lines(scheduled)
     return {
         "run": str(path),
         "healthy": all(f.healthy for f in findings),
         "findings": [asdict(f) | {"healthy": f.healthy} for f in findings],
+        "scheduling": scheduled,
         "text": "\n".join(lines),
     }

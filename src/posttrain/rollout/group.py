@@ -9,15 +9,17 @@ from typing import Any
 
 from posttrain.engines._base import Engine
 from posttrain.envs._base import Environment
-from posttrain.errors import DeadlineExceeded
+from posttrain.errors import DeadlineExceeded, InfraError
+from posttrain.rollout.aborts import Aborted, Aborts
 from posttrain.rollout.deadlines import DEFAULT, Deadlines, within
 from posttrain.rollout.run import judge, run
 from posttrain.sandboxes._base import Sandbox
+from posttrain.sandboxes.usage import Usage, recorded
 from posttrain.types import Group, Sampling, Task, Trajectory, Turn, Verdict
 
 Events = Callable[..., None]  # keyword arguments; ``RunDir.write_event`` is one
 MAX_RETRIES = 2
-FINAL = ("Broken", "NoRoom")  # failures that a retry would meet again
+FINAL = ("Broken", "NoRoom", "LostAgain")  # failures that a retry would meet again, or that were retried below
 
 
 async def run_group(
@@ -36,6 +38,7 @@ async def run_group(
     deadlines: Deadlines = DEFAULT,
     backoff: float = 0.05,
     events: Events | None = None,
+    aborts: Aborts | None = None,
 ) -> Group:
     """``group_size`` judged attempts in a fixed order, at most as many at a time as ``slots`` has.
 
@@ -46,7 +49,20 @@ async def run_group(
     slots = slots or asyncio.Semaphore(group_size)
     makers = [
         _Maker(
-            task, environment, engine, sandbox, seed, visit, first_attempt + i, sampling, start, slots, deadlines, backoff, events
+            task,
+            environment,
+            engine,
+            sandbox,
+            seed,
+            visit,
+            first_attempt + i,
+            sampling,
+            start,
+            slots,
+            deadlines,
+            backoff,
+            events,
+            aborts or Aborts(),
         )
         for i in range(group_size)
     ]
@@ -85,16 +101,31 @@ class _Maker:
     deadlines: Deadlines
     backoff: float
     events: Events | None
+    aborts: Aborts
     failures: list[str] = field(default_factory=list)
     wasted: int = 0  # tokens that were sampled and thrown away
 
     async def judged(self) -> Trajectory:
-        """The attempt with its verdict; a verdict that failed is asked for again, without sampling again."""
+        """The attempt with its verdict, told once, with what all its tries waited for and the sandboxes that they lost."""
+        with recorded() as usage:
+            try:
+                done = await self.aborts.until(f"{self.task.id}#{self.visit}.{self.attempt}", self.tried(usage))
+            except Aborted as error:
+                self.failures.append("Aborted")
+                done = self.unmade(error)
+        return self.told(done, usage)
+
+    async def tried(self, usage: Usage) -> Trajectory:
+        """A verdict that failed is asked for again, without sampling again."""
         unjudged: Trajectory | None = None
         for retry in range(MAX_RETRIES + 1):
             if unjudged is None:
-                async with self.slots:
+                with usage.timed("queue"):
+                    await self.slots.acquire()
+                try:
                     unjudged = await self.once()
+                finally:
+                    self.slots.release()
             done = await judge(unjudged, self.environment, deadline=self.deadlines.judge)
             if done.outcome != "infra_error":
                 break
@@ -110,7 +141,7 @@ class _Maker:
             await asyncio.sleep(self.backoff * 2**retry)
         if done.outcome == "infra_error" and unjudged is not None:
             self.wasted += unjudged.num_sampled
-        return self.told(done)
+        return done
 
     async def once(self) -> Trajectory:
         """One try under the attempt's deadline."""
@@ -129,20 +160,26 @@ class _Maker:
         try:
             return await within(f"attempt {self.task.id}#{self.visit}.{self.attempt}", self.deadlines.attempt, trying)
         except DeadlineExceeded as error:
-            return Trajectory(
-                task=self.task,
-                visit=self.visit,
-                attempt=self.attempt,
-                seed=self.seed,
-                turns=(Turn(role="prompt", token_ids=()),),
-                outcome="infra_error",
-                error=str(error),
-                sampling=self.sampling,
-                metadata={"failure": type(error).__name__},
-            )
+            return self.unmade(error)
 
-    def told(self, done: Trajectory) -> Trajectory:
+    def unmade(self, error: InfraError) -> Trajectory:
+        """What stands for an attempt that never came to an end."""
+        return Trajectory(
+            task=self.task,
+            visit=self.visit,
+            attempt=self.attempt,
+            seed=self.seed,
+            turns=(Turn(role="prompt", token_ids=()),),
+            outcome="infra_error",
+            error=str(error),
+            verdict=Verdict(status="infra_error", evidence={"error": str(error)}),
+            sampling=self.sampling,
+            metadata={"failure": type(error).__name__},
+        )
+
+    def told(self, done: Trajectory, usage: Usage) -> Trajectory:
         """Notes the failures on the record and logs the attempt."""
+        done = replace(done, timings={**done.timings, **usage.timings})
         if self.failures:
             notes = {"failures": list(self.failures), "wasted_tokens": self.wasted}
             done = replace(
@@ -152,6 +189,7 @@ class _Maker:
         self.tell(
             kind="attempt",
             attempt=done.id,
+            environment=self.task.environment,
             outcome=done.outcome,
             status=verdict.status,
             reward=done.reward,
@@ -159,6 +197,7 @@ class _Maker:
             policy_version=done.policy_version,
             staleness=None if done.policy_version is None else self.engine.policy_version - done.policy_version,
             retries=done.retries,
+            sandboxes_lost=list(usage.lost),
             timings=dict(done.timings),
         )
         return done

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from posttrain.engines._base import Engine
 from posttrain.envs._base import Environment
 from posttrain.errors import InvalidRun, UsageError
+from posttrain.rollout.aborts import Aborts
 from posttrain.rollout.deadlines import DEFAULT, Deadlines
 from posttrain.rollout.group import Events, all_of, run_group
 from posttrain.sandboxes._base import Sandbox
@@ -36,11 +37,12 @@ async def rollout(
     events: Events | None = None,
     progress: Progress | None = None,
     expected: tuple[int, str] | None = None,
+    aborts: Aborts | None = None,
 ) -> list[Group]:
     """Judged groups in the order of ``requests``, which are (task, environment, visit); ``group_size`` attempts each.
 
     At most ``concurrency`` attempts are made at a time, in a fixed order. ``events`` takes what happens as keyword arguments
-    (``RunDir.write_event`` is one such); ``progress`` is told how many groups are done.
+    (``RunDir.write_event`` is one such); ``progress`` is told how many groups are done; ``aborts`` ends attempts under way.
 
     ``expected`` is (policy version, weights hash) of the weights that must have sampled: anything else is ``InvalidRun``,
     which names the engine. So is code of an environment or verifier that raises more than a few times. A task whose prompt
@@ -65,6 +67,7 @@ async def rollout(
             deadlines=deadlines,
             backoff=backoff,
             events=watched,
+            aborts=aborts,
         )
         done += 1
         if progress is not None:

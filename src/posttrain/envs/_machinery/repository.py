@@ -74,11 +74,12 @@ def repository(files: Mapping[str, str], tests: str) -> State:
 class RepositorySession(WorldSession):
     """Serves ``TOOLS``. ``run_tests`` runs the visible tests on the files as they are, in a sandbox; what it says is no reward.
 
-    ``artefacts``: ``files`` without the tests, and how many ``edits`` took effect.
+    ``family``: whose turn it is to get a sandbox. ``artefacts``: ``files`` without the tests, and how many ``edits`` took effect.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, family: str) -> None:
         super().__init__(TOOLS, state)
+        self._family = family
 
     async def step(self, turn: Turn) -> Observation:
         if [call.name for call in turn.tool_calls] != [RUN.name]:
@@ -100,7 +101,7 @@ class RepositorySession(WorldSession):
             said = (result.stdout + result.stderr).decode("utf-8", "replace")
             return said[-MOST_SHOWN:] if said.strip() else f"the tests end with {result.status}"
 
-        return await in_sandbox(NEEDS, work)
+        return await in_sandbox(NEEDS, work, key=self._family)
 
     def _run(self, call: ToolCall) -> str:
         if call.name != RUN.name:

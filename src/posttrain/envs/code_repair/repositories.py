@@ -36,7 +36,7 @@ class FailingTest(Family):
         return Repository()
 
     async def start(self, task: Task, sandbox: Sandbox | None) -> Session:
-        return RepositorySession(repository(task.private["files"], "test_main.py"))
+        return RepositorySession(repository(task.private["files"], "test_main.py"), task.environment)
 
     def generate(self, seed: int, level: int) -> Task:
         rng = self.rng(seed, level)

@@ -48,6 +48,7 @@ class Link:
         try:
             answer = await asyncio.wait_for(future, deadline)
         except TimeoutError:
+            self.close()  # or everyone would wait as long for the next answer, and nobody would start another
             raise SandboxLost(f"{self.name} did not answer {do!r} within {deadline:g} s") from None
         finally:
             self._waiting.pop(number, None)
