@@ -152,32 +152,37 @@ class Keeper(Init):
     def _ended(self, pid: int, status: int, peak: int, clear: Any = lambda: 0) -> None:
         """A disk that is found too full at the end says so too; what is there then is no fault of the next program's."""
         if pid not in self.kept:
-            full, before = self._at_the_end(), self.over
+            full, before = self._at_the_end(status), self.over
             self.over = before or full
             super()._ended(pid, status, peak, clear)
             self.over = before
         else:
             super()._ended(pid, status, peak, clear)
 
-    def _at_the_end(self) -> str:
+    def _at_the_end(self, status: int = 0) -> str:
+        """A program that fails with its disk full is told so, as one whose write was refused."""
         disk = self._disk([])
         over = disk[0] > self.allowed[0] or disk[1] > self.allowed[1]
+        over = over or (status != 0 and (disk[0] >= self.limit[0] or disk[1] >= self.limit[1]))
         self.allowed = (max(self.limit[0], disk[0]), max(self.limit[1], disk[1]))
         return "disk" if over else ""
 
     def _kill_all(self) -> int:
         count, me = 0, os.getpid()
+        ended: list[tuple[int, int, int]] = []  # told when nothing runs any more
         while True:
             while True:
                 try:
                     pid, status, usage = os.wait4(-1, os.WNOHANG)
-                except ChildProcessError:
-                    return count  # nothing below it either: orphans would be ours
+                except ChildProcessError:  # nothing below us either: orphans would be ours
+                    for each in ended:
+                        self._ended(*each)
+                    return count
                 if not pid:
                     break
                 count += 1
                 if pid in self.running:
-                    self._ended(pid, status, usage.ru_maxrss * 1024)
+                    ended.append((pid, status, usage.ru_maxrss * 1024))
             for _ in range(10):  # stopped first: what is killed makes room for what still forks
                 moving = [r.pid for r in self._programs() if r.state not in "TtZX"]
                 for pid in moving:
