@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from posttrain.cli import doctor
 from posttrain.errors import SandboxUnavailable, UsageError
 from posttrain.sandboxes._base import Limits, Needs
 from posttrain.sandboxes.landlock import Landlock
 from posttrain.sandboxes.landlock.host import LandlockHost
+from posttrain.sandboxes.namespaces import Namespaces
 from posttrain.sandboxes.namespaces.inside import tree
 
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -167,3 +169,16 @@ def test_what_cannot_be_is_refused() -> None:
 
     with pytest.raises(SandboxUnavailable, match="give a Python that this user may read"):
         asyncio.run(body())
+
+
+def test_doctor_shows_it_where_no_namespaces_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Namespaces) -> Any:
+        raise SandboxUnavailable("user namespaces are off")
+
+    whole = Landlock.open
+    monkeypatch.setattr(Namespaces, "open", refuse)
+    monkeypatch.setattr(Landlock, "open", lambda self: whole(Landlock(user=USER, interpreter=SYSTEM_PYTHON)))
+    found, advice = doctor.sandboxes()
+    assert isinstance(found, dict)
+    assert (found["level"], found["runs"], found["no namespaces"]) == ("T1", "ok", "user namespaces are off")
+    assert "tasks that ask for T2u" in advice[0]
