@@ -12,6 +12,7 @@ from posttrain import plugins
 from posttrain.contracts.sandboxes import check
 from posttrain.errors import SandboxUnavailable
 from posttrain.sandboxes._base import ExecResult
+from posttrain.sandboxes.landlock import Landlock
 from posttrain.sandboxes.namespaces import Namespaces
 from posttrain.sandboxes.namespaces.box import NamespaceSandbox
 
@@ -29,6 +30,13 @@ def test_namespaces_of_a_plain_user_pass_the_gate() -> None:
     if os.geteuid() != 0 or not Path("/usr/bin/python3").exists():
         pytest.skip("this is a plain user already, or there is no interpreter that one may read")
     assert check(Namespaces(user=4242, interpreter="/usr/bin/python3")) == []
+
+
+@pytest.mark.slow
+def test_landlock_alone_passes_the_gate() -> None:
+    if not Path("/usr/bin/python3").exists():
+        pytest.skip("there is no interpreter that a plain user may read")
+    assert check(Landlock(user=4242 if os.geteuid() == 0 else None, interpreter="/usr/bin/python3")) == []
 
 
 def test_the_gate_catches_a_wrong_status(monkeypatch: pytest.MonkeyPatch) -> None:

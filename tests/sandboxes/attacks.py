@@ -77,9 +77,9 @@ if not any(ends): out.append('600 MiB')
     Attack(
         "memory through files and memfd",
         """
-fd = os.memfd_create('x')
 wrote = 0
 try:
+    fd = os.memfd_create('x')
     while wrote < 1 << 30:
         wrote += os.write(fd, bytes(1 << 20))
     out.append(f'{wrote} bytes')
@@ -104,7 +104,7 @@ for i in range(200_000):
     open(f'f{i}', 'w').close()
 out.append('all made')
 """,
-        ends=("disk",),
+        ends=("disk", "timeout_cpu"),  # the latter where files lie on a slow disk of the host's
     ),
     Attack(
         "sparse terabyte",
@@ -146,18 +146,20 @@ for line in open('/proc/self/maps'):
         "egress",
         """
 for kind, to in ((socket.SOCK_STREAM, ('1.1.1.1', 80)), (socket.SOCK_DGRAM, ('8.8.8.8', 53))):
-    s = socket.socket(socket.AF_INET, kind); s.settimeout(2)
-    refused(str(to), lambda: (s.connect(to), s.send(b'x')), errno.ENETUNREACH, errno.EACCES)
+    def reach():
+        s = socket.socket(socket.AF_INET, kind); s.settimeout(2); s.connect(to); s.send(b'x')
+    refused(str(to), reach, errno.ENETUNREACH, errno.EACCES, errno.EAFNOSUPPORT)
 refused('a name', lambda: socket.getaddrinfo('example.com', 80))
 """,
     ),
     Attack(
         "a service of the host",
         """
-s = socket.socket(); s.settimeout(2)
-refused('loopback', lambda: s.connect(('127.0.0.1', PORT)), errno.ECONNREFUSED, errno.EACCES)
-u = socket.socket(socket.AF_UNIX); refused('unix', lambda: u.connect(UNIX))
-u = socket.socket(socket.AF_UNIX); refused('abstract', lambda: u.connect(chr(0) + ABSTRACT))
+numbers = errno.ECONNREFUSED, errno.EACCES, errno.EAFNOSUPPORT
+refused('loopback', lambda: socket.create_connection(('127.0.0.1', PORT), 2), *numbers)
+refused('unix', lambda: socket.socket(socket.AF_UNIX).connect(UNIX))
+refused('abstract', lambda: socket.socket(socket.AF_UNIX).connect(chr(0) + ABSTRACT))
+refused('datagram', lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'x', UNIX))
 """,
     ),
     Attack(
@@ -166,7 +168,7 @@ u = socket.socket(socket.AF_UNIX); refused('abstract', lambda: u.connect(chr(0) 
 for family in (16, 17, 38, 40, 44, 21, 31):
     kind = socket.SOCK_RAW if family == 17 else socket.SOCK_DGRAM
     refused(f'family {family}', lambda: socket.socket(family, kind), errno.EAFNOSUPPORT)
-refused('raw', lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1), errno.EPERM)
+refused('raw', lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1), errno.EPERM, errno.EAFNOSUPPORT)
 """,
         let="socket",
     ),
@@ -224,9 +226,17 @@ for tool in ('/bin/su', '/bin/mount', '/usr/bin/newuidmap', '/usr/bin/passwd'):
         r = subprocess.run([tool, '-h'], capture_output=True)
 status = open('/proc/self/status').read()
 for line in status.splitlines():
-    if line.startswith('Cap') and int(line.split()[1], 16): out.append(line)
+    if line.startswith('Cap') and 'Bnd' not in line and int(line.split()[1], 16): out.append(line)
 if 'NoNewPrivs:\t1' not in status: out.append('new privileges')
 """,
+    ),
+    Attack(
+        "rights that a program could be given",
+        r"""
+for line in open('/proc/self/status'):
+    if line.startswith('CapBnd') and int(line.split()[1], 16): out.append(line)
+""",
+        only=("T2", "T2u"),  # a plain user cannot lower the bound; no_new_privs holds it
     ),
     Attack(
         "keys, bpf, perf, io_uring",
@@ -419,9 +429,18 @@ refused('TIOCLINUX', lambda: fcntl.ioctl(0, 0x541C, b'x'), errno.EPERM)
         let="ioctl",
     ),
     Attack(
-        "the host's name and load",
+        "the host's name",
+        "if socket.gethostname() != 'sandbox': out.append(socket.gethostname())",
+        only=("T2", "T2u"),
+    ),
+    Attack(
+        "that a file of the host exists",
+        "refused('stat', lambda: os.stat(CANARY))",
+        only=("T2", "T2u"),  # Landlock does not cover it
+    ),
+    Attack(
+        "the host's load",
         """
-if socket.gethostname() != 'sandbox': out.append(socket.gethostname())
 for p in ('/proc/loadavg', '/proc/version', '/proc/mounts2', '/sys/class'):
     refused(p, lambda: open(p).read())
 """,
@@ -429,9 +448,9 @@ for p in ('/proc/loadavg', '/proc/version', '/proc/mounts2', '/sys/class'):
     Attack(
         "out of the root",
         """
-d = os.open('/', os.O_RDONLY)
 for _ in range(40): os.chdir('..')
-names = set(os.listdir('.'))
+try: names = set(os.listdir('.'))
+except PermissionError: names = set()
 if names & {'store', 'layers', 'home', 'var'}: out.append(str(names))
 """,
     ),
@@ -467,7 +486,25 @@ refused('acl', lambda: os.setxattr('d', 'user.x', b'x' * 1000), errno.EOPNOTSUPP
 """,
         let="setxattr",
     ),
-    Attack("shuts the workspace", "os.chmod('/workspace', 0)"),
+    Attack("shuts the workspace", "os.chmod('.', 0)"),
+    Attack(
+        "modes, times and turns of what is not its",
+        """
+def touch(path): os.utime(path, (1, 1))
+for p in (OWN, OWN + '/file'):
+    refused('chmod ' + p, lambda: os.chmod(p, 0))
+    refused('utime ' + p, lambda: touch(p))
+    refused('chown ' + p, lambda: os.chown(p, os.getuid(), os.getgid()))
+os.symlink(OWN + '/file', 'link')
+refused('link', lambda: os.chmod('link', 0))
+refused('hard link', lambda: (os.link(OWN + '/file', 'hard'), os.chmod('hard', 0)))
+refused('kill', lambda: os.kill(VICTIM, 9), errno.EPERM, errno.ESRCH)
+refused('renice', lambda: os.setpriority(os.PRIO_PROCESS, VICTIM, 19), errno.EPERM, errno.ESRCH)
+refused('affinity', lambda: os.sched_setaffinity(VICTIM, {0}), errno.EPERM, errno.ESRCH)
+for p in ('environ', 'cmdline', 'mem', 'fd', 'root'):
+    refused(p, lambda: os.listdir(f'/proc/{VICTIM}/fd') if p == 'fd' else open(f'/proc/{VICTIM}/{p}', 'rb').read(1))
+""",
+    ),
     Attack(
         "CPU time in turns, behind a screen of dying orphans",
         """

@@ -85,22 +85,31 @@ def sandboxes() -> tuple[dict[str, Any] | str, list[str]]:
     import asyncio
 
     from posttrain.errors import SandboxLost, SandboxUnavailable
+    from posttrain.sandboxes._base import Needs
+    from posttrain.sandboxes.landlock import Landlock
     from posttrain.sandboxes.namespaces import Namespaces
 
-    async def one() -> dict[str, Any]:
-        async with Namespaces().open() as host:
-            box = await host.create()
+    async def one(backend: Namespaces | Landlock) -> dict[str, Any]:
+        async with backend.open() as host:
+            box = await host.create(Needs(level=host.level))
             result = await box.exec(python="print(6 * 7)")
             held = {"level": host.level, "control_groups": host.groups, "landlock": host.landlock, "runs": result.status}
             return held | {f"without {name}": why for name, why in host.missing.items()}
 
     try:
-        found = asyncio.run(one())
+        found = asyncio.run(one(Namespaces()))
     except (SandboxUnavailable, SandboxLost) as error:
-        return f"none: {error}", ["Environments that run a model's code are refused here; see the line about the sandbox."]
-    if found["level"] == "T2":
-        return found, []
-    return found, ["Sandboxes bound the memory of each process, not of all together: run as root with control groups for T2."]
+        why = str(error)
+    else:
+        less = "Sandboxes bound the memory of each process, not of all together: run as root with control groups for T2."
+        return found, [] if found["level"] == "T2" else [less]
+    try:
+        found = asyncio.run(one(Landlock()))
+    except (SandboxUnavailable, SandboxLost) as error:
+        advice = "Environments that run a model's code are refused here; see the line about the sandbox."
+        return f"none: {why}; and without namespaces: {error}", [advice]
+    advice = "Only sandboxes of level T1 can be made here: tasks that ask for T2u, as the built-in ones do, are refused."
+    return found | {"no namespaces": why}, [advice]
 
 
 def bf16_flags() -> list[str]:

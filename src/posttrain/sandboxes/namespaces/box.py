@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 SIGXCPU, SIGKILL, SIGXFSZ = 24, 9, 25
 GRACE = 10.0  # seconds for pid 1 to answer beyond a program's own limits, on a busy host
+OVER = {
+    "memory": "a process was killed because the sandbox's memory was used up",
+    "pids": "the sandbox's number of processes was used up",
+    "disk": "the sandbox's disk was full, or a file too large",
+}
 DEEPEST = 200  # layers of one workspace: what a mount's options can name
 
 
@@ -299,6 +304,8 @@ def _status(
         return "infra_error", end["trouble"]
     if over:
         return "output_limit", f"more than {limits.output} bytes of output"
+    if end["over"]:
+        return end["over"], OVER[end["over"]]
     if expired is not None:
         if expired["cpu"] >= limits.cpu:
             return "timeout_cpu", f"{expired['cpu']:.1f} s of CPU time, of all its processes; {limits.cpu} s are allowed"
@@ -313,11 +320,11 @@ def _status(
     if code == 0:
         return "ok", ""
     if end["oom"]:
-        return "memory", "a process was killed because the sandbox's memory was used up"
+        return "memory", OVER["memory"]
     if end["refused"]:
-        return "pids", "the sandbox's number of processes was used up"
+        return "pids", OVER["pids"]
     if disk_full or code == -SIGXFSZ:
-        return "disk", "the sandbox's disk was full, or a file too large"
+        return "disk", OVER["disk"]
     if code < 0:
         return "signal", f"killed by signal {-code}"
     return "nonzero", f"exit code {code}"

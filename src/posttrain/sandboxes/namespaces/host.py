@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from posttrain.errors import SandboxLost, SandboxUnavailable
 from posttrain.sandboxes._base import LEVELS, PLAIN, Level, Needs
@@ -21,38 +22,58 @@ if TYPE_CHECKING:
     from posttrain.sandboxes.namespaces import Namespaces
 
 INSIDE = Path(__file__).parent / "inside"
-START = "import sys; sys.path.insert(0, {parent!r}); from inside import supervisor; supervisor.main()"
+START = "import sys; sys.path.insert(0, {parent!r}); from inside import {module} as it, supervisor; supervisor.main(it.{kind})"
 ANSWER = 20.0  # seconds that the supervisor, or a sandbox's pid 1, may take for anything; a starved host is slow, not this slow
 
 
 @contextlib.asynccontextmanager
 async def opened(options: Namespaces) -> AsyncIterator[NamespaceHost]:
     """The supervisor as long as the block. Raises SandboxUnavailable, naming the primitive that is refused and the remedy."""
+    async with supervised(options, "supervisor", "Supervisor", options.user) as (link, hello):
+        if "broken" in hello:
+            raise SandboxUnavailable(_refused(hello))
+        yield NamespaceHost(link, hello)
+
+
+class Options(Protocol):
+    """What every supervisor is started with."""
+
+    @property
+    def readable(self) -> tuple[str, ...]: ...
+
+    @property
+    def interpreter(self) -> str: ...
+
+
+@contextlib.asynccontextmanager
+async def supervised(options: Options, module: str, kind: str, user: int | None) -> AsyncIterator[tuple[Link, dict[str, Any]]]:
+    """A process that runs ``kind`` of ``inside/<module>``, as ``user`` where that is given, and the first thing it says.
+
+    It ends with the block. Raises SandboxUnavailable where it does not start.
+    """
     if sys.platform != "linux":
-        raise SandboxUnavailable(
-            f"the namespaces backend needs Linux, this is {sys.platform}; run on Linux, or in a Linux virtual machine"
-        )
+        raise SandboxUnavailable(f"this backend needs Linux, this is {sys.platform}; run on Linux, or in a Linux virtual machine")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    python = options.interpreter or sys.executable
+    start = START.format(parent=str(INSIDE.parent), module=module, kind=kind)
     with theirs:
-        command = [
-            options.interpreter or sys.executable,
-            "-I",
-            "-S",
-            "-B",
-            "-c",
-            START.format(parent=str(INSIDE.parent)),
-            str(theirs.fileno()),
-        ]
-        process = subprocess.Popen(
-            command,
-            env={},
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            user=options.user,
-            group=options.user,
-            extra_groups=None if options.user is None else [],
-        )
+        try:
+            process = subprocess.Popen(
+                [python, "-I", "-S", "-B", "-c", start, str(theirs.fileno())],
+                env={},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                user=user,
+                group=user,
+                extra_groups=None if user is None else [],
+            )
+        except OSError as error:
+            ours.close()
+            raise SandboxUnavailable(
+                f"the sandboxes' supervisor could not start as user {os.geteuid() if user is None else user} with {python}: "
+                f"{error}; give a Python that this user may read and run, such as interpreter = '/usr/bin/python3'"
+            ) from error
     link = Link(ours, "the sandboxes' supervisor")
     try:
         wire.send(ours, {"readable": list(options.readable)})
@@ -62,9 +83,7 @@ async def opened(options: Namespaces) -> AsyncIterator[NamespaceHost]:
             raise SandboxUnavailable(
                 f"the sandboxes' supervisor did not start: {error}; 'posttrain doctor' shows what is there"
             ) from error
-        if "broken" in hello:
-            raise SandboxUnavailable(_refused(hello))
-        yield NamespaceHost(link, hello)
+        yield link, hello
     finally:
         link.close()
         try:
@@ -86,6 +105,8 @@ def _refused(hello: dict[str, Any]) -> str:
 
 class NamespaceHost:
     """``missing``: control groups that cannot be used, with the reason; ``level`` follows from them."""
+
+    sandbox: ClassVar[type[NamespaceSandbox]] = NamespaceSandbox
 
     def __init__(self, link: Link, hello: dict[str, Any]) -> None:
         self._link = link
@@ -125,7 +146,7 @@ class NamespaceHost:
                 with contextlib.suppress(SandboxLost):
                     self._link.order("destroy", name=name)
                 raise
-        box = NamespaceSandbox(self, link, name, needs, lowers)
+        box = self.sandbox(self, link, name, needs, lowers)
         try:
             hello = await asyncio.wait_for(link.first, ANSWER)
         except TimeoutError:
@@ -155,6 +176,9 @@ class NamespaceHost:
                 f"control group memory: {self.missing.get('memory', 'not there')}; the memory of all processes together cannot "
                 "be bounded here. Run as root, or accept a bound for each process with total_memory = false"
             )
+        self._check_snapshots(needs)
+
+    def _check_snapshots(self, needs: Needs) -> None:
         if needs.process_snapshots:
             raise SandboxUnavailable(
                 "this backend snapshots files, not processes: processes die on restore and are absent in forks. "

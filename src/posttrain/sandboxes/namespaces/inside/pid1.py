@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from . import program, rooms, walls, wire
+from . import program, rooms, tree, walls, wire
 from .kernel import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, bound_capabilities, last_capability, prctl, unmount
 
 WATCH = 50  # milliseconds between looks at memory that no control group bounds
@@ -42,25 +42,30 @@ class Init:
     ``off`` and ``let`` take a wall away, so that a test can show what it is there for.
     """
 
+    proc, workspace = "/root/proc", "/root/workspace"
+
     def __init__(self, control: socket.socket, config: dict[str, Any], counters: dict[str, int]) -> None:
-        self.control, self.config, self.counters = control, config, counters
+        self.control, self.config, self.counters, self.poll = control, config, counters, select.poll()
         self.lowers = [f"/layers/{i}" for i in range(len(config["lowers"]))] or ["/store/empty"]
         self.layer = 0
         self.running: dict[int, int] = {}  # pid -> the execution's number
         self.kept: set[int] = set()
-        self.over, self.spent = False, 0.0  # the watch has just ended all for their memory, or for so much CPU time
+        self.over, self.spent = "", 0.0  # the watch is ending all for what they hold, or for so much CPU time
         self.begun: dict[int, Begun] = {}
-        off = config["off"]
-        root = "/root"
-        self.rules: dict[str, Any] = {
-            "chroot": root,
-            "user": config["user"] if config["user"] else None,
-            "filter": b"" if "seccomp" in off else walls.program((walls.AF_UNIX, walls.AF_INET, walls.AF_INET6), config["let"]),
+        self.rules = self._rules(config["off"])
+        self._look()
+
+    def _rules(self, off: list[str]) -> dict[str, Any]:
+        """What ``program.confine`` holds every program to."""
+        rules: dict[str, Any] = {
+            "chroot": "/root",
+            "user": self.config["user"] if self.config["user"] else None,
+            "filter": b"" if "seccomp" in off else walls.program(walls.NETWORK_OF_ITS_OWN, self.config["let"]),
             "ruleset": -1,
         }
         if "landlock" not in off and walls.landlock_version():
-            self.rules["ruleset"] = -2  # made anew whenever the workspace is laid
-        self._look()
+            rules["ruleset"] = -2  # made anew whenever the workspace is laid
+        return rules
 
     def _look(self) -> None:
         """Landlock names files, and a new workspace is another file."""
@@ -78,22 +83,23 @@ class Init:
         gc.collect()
         gc.freeze()
         wire.send(self.control, {"ready": True, "landlock": walls.landlock_version()})
-        poll = select.poll()
-        poll.register(self.control, select.POLLIN)
-        poll.register(awake, select.POLLIN)
+        self.poll.register(self.control, select.POLLIN)
+        self.poll.register(awake, select.POLLIN)
         watched = time.monotonic()
         while True:
-            ready = {fd for fd, _ in poll.poll(WATCH if self.running else None)}
+            ready = {fd for fd, _ in self.poll.poll(WATCH if self.running else None)}
             if awake in ready:
                 os.read(awake, 4096)
                 self._reap()
+            self._hear(ready - {awake, self.control.fileno()})
             if self.running and time.monotonic() - watched >= WATCH / 1000:
                 watched = time.monotonic()  # by the clock: a program may keep us busy with its dead
                 self._watch()
             if self.control.fileno() in ready:
                 received = wire.receive(self.control)
                 if received is None:
-                    os._exit(0)
+                    self._quit()
+                    return
                 order, fds = received
                 try:
                     answer = getattr(self, "do_" + order["do"])(order, fds)
@@ -105,29 +111,50 @@ class Init:
                 if answer is not None:
                     wire.send(self.control, {"id": order["id"], **answer})
 
+    def _hear(self, ready: set[int]) -> None:
+        """What else was polled for."""
+
+    def _quit(self) -> None:
+        """Before this process ends, and with it every process here."""
+
+    def _programs(self) -> list[tree.Row]:
+        """Every process of every program."""
+        return [r for r in tree.rows(self.proc) if r.pid != 1]
+
+    def _strike(self, pid: int, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
     def _watch(self) -> None:
         """Ends what no rlimit can: the CPU time of many processes, and their memory where no control group bounds it."""
-        if self.config["watched"] and _resident(self.config["watched"]) > self.config["watched"]:
-            self.over = True
+        programs = self._programs()
+        self.over = self._too_much(programs)
+        if self.over:
             self._kill_all()
+            self.over = ""
             return
-        cpu, kept = self._cpu_now(), {self.running[pid] for pid in self.kept}  # a kept one has its own process's limit only
+        cpu, kept = self._cpu_now(programs), {self.running[pid] for pid in self.kept}  # a kept one has its own limit only
         for number, begun in self.begun.items():
             if number not in kept and cpu - begun.counted["cpu"] > begun.cpu + 0.1:
                 self.spent = cpu - begun.counted["cpu"]
                 self._clear()
                 return
 
-    def _cpu_now(self) -> float:
+    def _too_much(self, programs: list[tree.Row]) -> str:
+        """The status with which all must end now, or nothing."""
+        watched = self.config["watched"]
+        return "memory" if watched and tree.resident(self.proc, [r.pid for r in programs], watched) > watched else ""
+
+    def _cpu_now(self, programs: list[tree.Row]) -> float:
         """CPU seconds of all programs so far, those that are alive included."""
         cpu = self._counted()["cpu"]
         if "cpu" not in self.counters:
-            cpu += sum(ticks for pid, _, _, ticks in _processes() if pid != 1) / os.sysconf("SC_CLK_TCK")
+            cpu += sum(r.ticks for r in programs) / os.sysconf("SC_CLK_TCK")
         return cpu
 
     def do_exec(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any] | None:
         """Starts one; its end is told later, by ``_reap``."""
-        os.chmod("/root/workspace", 0o755)  # an earlier program may have shut it
+        os.chmod(self.workspace, 0o755)  # an earlier program may have shut it
         trouble, tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             pid = os.fork()
@@ -182,11 +209,9 @@ class Init:
             trouble = ""
         os.close(begun.trouble)
         used = {name: value - begun.counted[name] for name, value in self._counted().items()}
-        used["oom"] += self.over
-        used["cpu"] = max(used["cpu"], self.spent)
-        self.over, self.spent = False, 0.0
+        used["cpu"], self.spent = max(used["cpu"], self.spent), 0.0
         end = {"code": os.waitstatus_to_exitcode(status), "wall": time.monotonic() - begun.at, "peak": peak, "left": left}
-        wire.send(self.control, {"id": number, "trouble": trouble, **end, **used})
+        wire.send(self.control, {"id": number, "trouble": trouble, "over": self.over, **end, **used})
 
     def _clear(self) -> int:
         """Kills what an execution left behind, all but what was asked to be kept; how many there were."""
@@ -199,7 +224,7 @@ class Init:
                 break
             count += len(strangers)
             for pid in strangers:
-                _kill(pid, signal.SIGKILL)
+                self._strike(pid, signal.SIGKILL)
             for pid in strangers:
                 self._collect(pid)
         return count
@@ -225,7 +250,7 @@ class Init:
 
     def _strangers(self) -> set[int]:
         """Every process that no kept program started."""
-        parents = {pid: parent for pid, parent, _, _ in _processes() if pid != 1}
+        parents = {r.pid: r.parent for r in self._programs()}
         out = set()
         for pid in parents:
             at = pid
@@ -238,8 +263,9 @@ class Init:
     def do_expire(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The wall limit: how it stood, then it dies, and all that is not kept. ``runnable``: some process wants the CPU;
         ``waited``: seconds that they stood in line for it, all together."""
-        states = [state for pid, _, state, _ in _processes() if pid != 1]
-        cpu, waited = self._cpu_now(), _waited()
+        programs = self._programs()
+        states = [r.state for r in programs]
+        cpu, waited = self._cpu_now(programs), tree.waited(self.proc, [r.pid for r in programs])
         begun = self.begun.get(order["of"])
         self._clear()
         return {"runnable": "R" in states, "waited": waited, "cpu": cpu - (begun.counted["cpu"] if begun else cpu)}
@@ -255,7 +281,7 @@ class Init:
             return {"frozen": 0}
         until = time.monotonic() + 5
         # D: the parent of a vfork, which cannot stop before its child is gone; it does nothing either
-        while any(state not in "TtZXD" for pid, _, state, _ in _processes() if pid != 1):
+        while any(r.state not in "TtZXD" for r in self._programs()):
             if time.monotonic() > until:
                 raise OSError(errno.ETIMEDOUT, "a program did not stop within 5 s")
             select.select([], [], [], 0.0005)
@@ -289,61 +315,8 @@ class Init:
         return {}
 
 
-def _resident(enough: int) -> int:
-    """Bytes of memory of all programs. Above ``enough`` it is counted again: forks share pages, and each is one page."""
-    pids = [name for name in os.listdir("/root/proc") if name.isdigit() and name != "1"]
-    held = {pid: _fields(pid, "status", "RssAnon:", "RssShmem:") or 0 for pid in pids}
-    if sum(held.values()) <= enough:
-        return sum(held.values())
-    shares = {pid: _fields(pid, "smaps_rollup", "Pss_Anon:", "Pss_Shmem:") for pid in pids}
-    return sum(held[pid] if share is None else share for pid, share in shares.items())
-
-
-def _fields(pid: str, file: str, *keys: str) -> int | None:
-    """The sum of such lines, in bytes; None where the file or its lines cannot be read: a program may shut it."""
-    try:
-        with open(f"/root/proc/{pid}/{file}") as lines:
-            found = [int(line.split()[1]) for line in lines if line.startswith(keys)]
-    except (FileNotFoundError, ProcessLookupError):
-        return 0  # it has died meanwhile
-    except OSError:
-        return None
-    return 1024 * sum(found) if found else None
-
-
-def _waited() -> float:
-    """Seconds that every thread of every program stood in line for a CPU."""
-    total = 0
-    for name in os.listdir("/root/proc"):
-        if name.isdigit() and name != "1":
-            with contextlib.suppress(OSError):
-                for thread in os.listdir(f"/root/proc/{name}/task"):
-                    with open(f"/root/proc/{name}/task/{thread}/schedstat") as file:
-                        total += int(file.read().split()[1])
-    return total / 1e9
-
-
 def _value(text: str, key: str) -> int | None:
     return next((int(line.split()[1]) for line in text.splitlines() if line.split()[0] == key), None)
-
-
-def _kill(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-def _processes() -> list[tuple[int, int, str, int]]:
-    """(pid, parent, state, clock ticks used by it and by the children it has waited for) of every process here."""
-    out = []
-    for name in os.listdir("/root/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/root/proc/{name}/stat", "rb") as file:
-                    rest = file.read().rsplit(b") ", 1)[1].split()
-            except (OSError, IndexError):
-                continue
-            out.append((int(name), int(rest[1]), chr(rest[0][0]), sum(map(int, rest[11:15]))))
-    return out
 
 
 def live(control: socket.socket, config: dict[str, Any], name: str, counters: dict[str, int]) -> None:

@@ -8,10 +8,11 @@ import io
 import os
 import resource
 import signal
+import socket
 import sys
 from typing import Any
 
-from . import walls
+from . import walls, wire
 from .kernel import PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, close_from, drop_capabilities, prctl
 
 FAILED = 125  # exit code when the sandbox, not the program, failed before the program began
@@ -19,7 +20,8 @@ LOCALE = {"PATH": "/usr/bin:/bin", "HOME": "/workspace", "LANG": "C.UTF-8", "TMP
 
 
 def confine(rules: dict[str, Any], limits: dict[str, int]) -> None:
-    """What holds whatever the program then does. ``rules``: made once by the sandbox (filter, ruleset, user, root).
+    """What holds whatever the program then does. ``rules``: made once by the sandbox (filter, ruleset, user, root), or ``paths``
+    to make a ruleset of, which then names this process's own /proc/self; ``asks``: a socket for the filter's questions, or -1.
 
     ``limits``: ``cpu`` in seconds, ``file``, ``memory`` (address space, 0: none) in bytes, ``files``, ``processes`` (0: none).
     """
@@ -50,10 +52,14 @@ def confine(rules: dict[str, Any], limits: dict[str, int]) -> None:
     drop_capabilities()
     prctl(PR_SET_DUMPABLE, 1)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    if rules["ruleset"] >= 0:
+    if rules.get("paths"):
+        walls.restrict(walls.ruleset(*rules["paths"], networks=False))
+    elif rules["ruleset"] >= 0:
         walls.restrict(rules["ruleset"])
     if rules["filter"]:
-        walls.install(rules["filter"])
+        listener = walls.install(rules["filter"], listened=rules.get("asks", -1) >= 0)
+        if listener:
+            wire.send(socket.socket(fileno=rules["asks"]), {}, (listener,))
 
 
 def become(rules: dict[str, Any], order: dict[str, Any], fds: list[int], trouble: int) -> None:
@@ -74,12 +80,12 @@ def become(rules: dict[str, Any], order: dict[str, Any], fds: list[int], trouble
         text = _whole(fds[3]) if order["what"] == "python" else b""
         private = fds[4:] if order["what"] == "python" else fds[3:]
         at = 3 + len(private)
-        walled = rules["ruleset"] >= 0
-        _arrange([*fds[:3], *private, trouble, *([rules["ruleset"]] if walled else [])])
+        ours = [name for name in ("ruleset", "asks") if rules.get(name, -1) >= 0]
+        _arrange([*fds[:3], *private, trouble, *(rules[name] for name in ours)])
         trouble = at
-        confine(rules | {"ruleset": at + 1 if walled else -1}, order["limits"])
+        confine(rules | {name: at + 1 + i for i, name in enumerate(ours)}, order["limits"])
         os.environ.clear()
-        os.environ.update(LOCALE | order["env"])
+        os.environ.update(LOCALE | rules.get("places", {}) | order["env"])
         os.chdir(order["cwd"])
     except BaseException as error:
         where = error.__traceback__
@@ -89,7 +95,7 @@ def become(rules: dict[str, Any], order: dict[str, Any], fds: list[int], trouble
         os._exit(FAILED)
     close_from(at)
     if order["what"] == "python":
-        _run_python(text, order["argv"])
+        _run_python(text, order["argv"], order["cwd"])
     if order["what"] == "file":
         _transfer(order)
     try:
@@ -114,7 +120,7 @@ def _arrange(wanted: list[int]) -> None:
     close_from(len(wanted))
 
 
-def _run_python(text: bytes, argv: list[str]) -> None:
+def _run_python(text: bytes, argv: list[str], cwd: str) -> None:
     """As ``python main.py`` would, in the interpreter that is already warm. Ends the process with the program's exit code."""
     import __main__
 
@@ -132,7 +138,7 @@ def _run_python(text: bytes, argv: list[str]) -> None:
     for name in ("stdin", "stdout", "stderr"):
         setattr(sys, f"__{name}__", getattr(sys, name))
     sys.argv = ["main.py", *argv]
-    sys.path[0] = "/workspace"  # where this package came from is nothing to the program
+    sys.path[0] = cwd  # where this package came from is nothing to the program
     for name in [name for name in sys.modules if name.partition(".")[0] == "inside"]:
         del sys.modules[name]
     sys.setrecursionlimit(1000)

@@ -124,11 +124,11 @@ def lay(user: int, number: int, lowers: list[str]) -> None:
     mount("overlay", "/root/workspace", "overlay", OPTIONS, data)
 
 
-def copy_layer(source: str, target: str) -> None:
+def copy_layer(source: str, target: str, *, attributes: bool = True) -> None:
     """A layer with all that an overlay keeps in it: owners, modes, times, hard links, whiteouts and extended attributes."""
     seen: dict[int, str] = {}
     os.mkdir(target, 0o700)
-    _copy_status(source, target)
+    _copy_status(source, target, attributes)
     for here, directories, files in os.walk(source):
         there = target + here[len(source) :]
         for name in directories:
@@ -144,15 +144,15 @@ def copy_layer(source: str, target: str) -> None:
                 os.link(seen[status.st_ino], copy, follow_symlinks=False)
                 continue
             seen[status.st_ino] = copy
-            _copy_file(path, copy, status)
+            _copy_file(path, copy, status, attributes)
     for here, directories, _ in os.walk(source, topdown=False):
         for name in directories:
             if not os.path.islink(f"{here}/{name}"):
-                _copy_status(f"{here}/{name}", target + here[len(source) :] + "/" + name)
-    _copy_status(source, target)
+                _copy_status(f"{here}/{name}", target + here[len(source) :] + "/" + name, attributes)
+    _copy_status(source, target, attributes)
 
 
-def _copy_file(path: str, copy: str, status: os.stat_result) -> None:
+def _copy_file(path: str, copy: str, status: os.stat_result, attributes: bool) -> None:
     if stat.S_ISLNK(status.st_mode):
         os.symlink(os.readlink(path), copy)
     elif stat.S_ISREG(status.st_mode):
@@ -162,14 +162,14 @@ def _copy_file(path: str, copy: str, status: os.stat_result) -> None:
                 left -= done
     else:  # a whiteout (device 0:0), a fifo, a socket
         os.mknod(copy, status.st_mode, status.st_rdev)
-    _copy_status(path, copy)
+    _copy_status(path, copy, attributes)
 
 
-def _copy_status(path: str, copy: str) -> None:
+def _copy_status(path: str, copy: str, attributes: bool) -> None:
     status = os.lstat(path)
     os.chown(copy, status.st_uid, status.st_gid, follow_symlinks=False)
     if not stat.S_ISLNK(status.st_mode):
         os.chmod(copy, stat.S_IMODE(status.st_mode))
-        for name in os.listxattr(path):
+        for name in os.listxattr(path) if attributes else ():
             os.setxattr(copy, name, os.getxattr(path, name))
     os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)

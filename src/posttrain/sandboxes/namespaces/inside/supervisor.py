@@ -42,6 +42,8 @@ PLACE = "posttrain-sandboxes-"
 class Supervisor:
     """``config``: ``readable`` directories. Raises OSError where a primitive is refused."""
 
+    dies_with_its_parent = True  # at once: the kernel ends every sandbox along with it
+
     def __init__(self, control: socket.socket, config: dict[str, Any]) -> None:
         self.control, self.root = control, os.geteuid() == 0
         self.groups = Groups(f"posttrain-{os.getpid()}-{os.urandom(3).hex()}")
@@ -68,13 +70,15 @@ class Supervisor:
                 with open(f"/proc/self/{file}", "w") as out:
                     out.write(text)
 
+    def found(self) -> dict[str, Any]:
+        """What this machine gives, for the controller."""
+        return {"root": self.root, "missing": self.groups.missing, "v2": self.groups.is_v2}
+
     def serve(self) -> None:
         awake, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-        wire.send(
-            self.control, {"ready": os.getpid(), "root": self.root, "missing": self.groups.missing, "v2": self.groups.is_v2}
-        )
+        wire.send(self.control, {"ready": os.getpid(), **self.found()})
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         poll.register(awake, select.POLLIN)
@@ -256,10 +260,11 @@ def _write(path: str, text: str) -> None:
         os.close(fd)
 
 
-def main() -> None:
+def main(kind: type[Supervisor] = Supervisor) -> None:
     """Serves the controller whose socket's number is the first argument, until it closes its end."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if kind.dies_with_its_parent:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the controller decides, and closes its end
@@ -268,7 +273,7 @@ def main() -> None:
         if received is None:
             return
         prctl(PR_SET_DUMPABLE, 1)
-        supervisor = Supervisor(control, received[0])
+        supervisor = kind(control, received[0])
     except OSError as error:
         wire.send(control, {"broken": str(error), "errno": error.errno})
         return

@@ -51,27 +51,43 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
 }  # fmt: skip
 # Attributes of files lie in kernel memory that no limit counts; programs take "not supported" for an answer.
 ATTRIBUTES = {"setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463)}
+# Where programs have no user and no mounts of their own: what Landlock does not cover. Attributes of files: what can be asked
+# (``asked.py`` does it, for the sandbox's own files) and what is refused; memory in files that nobody maps; unreadable processes.
+ASKED = {"chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "utimensat": (280, 88)}
+REFUSED_ALONE: dict[str, tuple[int | None, int | None]] = {
+    "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54), "utime": (132, None),
+    "utimes": (235, None), "futimesat": (261, None), "file_setattr": (469, 469), "memfd_create": (319, 279),
+}  # fmt: skip
+# Turns for the CPU: of oneself only. Each with the arguments that must be 0 (ioprio_set: 1 means a process).
+OWN_ONLY = {"sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118)}
+OWN_ONLY |= {"sched_setattr": (314, 274)}
+SETPRIORITY, IOPRIO_SET, PRCTL, PR_SET_DUMPABLE = (141, 140), (251, 30), (157, 167), 4
+SOCK_STREAM, SOCK_SEQPACKET = 1, 5
+NETWORK_OF_ITS_OWN = (AF_UNIX, AF_INET, AF_INET6)
 PRLIMIT = (302, 261)
 SOCKET, SOCKETPAIR, CLONE, CLONE3, IOCTL = ((41, 198), (53, 199), (56, 220), (435, 435), (16, 29))
 ARCH = 0xC00000B7 if ARM else 0xC000003E
 
-LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
+LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, AND, RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+ALLOW, ERRNO, KILL, ASK = 0x7FFF0000, 0x00050000, 0x80000000, 0x7FC00000
+DENY = (RETURN, 0, 0, ERRNO | EPERM)
 NUMBER, ARCHITECTURE, ARGUMENT = 0, 4, 16  # offsets into the call's record; arguments are 8 bytes apart, low half first
 
 
-def program(families: Sequence[int], leave_out: str = "") -> bytes:
+def program(families: Sequence[int], leave_out: str = "", *, alone: bool = False, listened: bool = False) -> bytes:
     """The filter, ready for the kernel. ``families``: socket families that are allowed; ``leave_out``: a call to let through,
-    so that a test can show that this very rule is what stops it."""
-    out: list[tuple[int, int, int, int]] = []
+    so that a test can show that this very rule is what stops it. ``alone``: no namespaces help; ``listened``: who installs it
+    listens for what is asked, which is refused otherwise."""
+    out: list[tuple[int, int, int, int]] = _alone(leave_out, listened) if alone else []
 
     def refuse_if(number: int | None, errno: int) -> None:
         if number is not None:
             out.extend([(JUMP_EQUAL, 0, 1, number), (RETURN, 0, 0, ERRNO | errno)])
 
-    out += [(LOAD, 0, 0, ARCHITECTURE), (JUMP_EQUAL, 1, 0, ARCH), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
+    start = [(LOAD, 0, 0, ARCHITECTURE), (JUMP_EQUAL, 1, 0, ARCH), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
     if not ARM:
-        out += [(JUMP_AT_LEAST, 0, 1, 0x40000000), (RETURN, 0, 0, ERRNO | ENOSYS)]  # the x32 numbers
+        start += [(JUMP_AT_LEAST, 0, 1, 0x40000000), (RETURN, 0, 0, ERRNO | ENOSYS)]  # the x32 numbers
+    out = start + out
     for name, numbers in REFUSED.items():
         if name != leave_out:
             refuse_if(numbers[ARM], EPERM)
@@ -97,11 +113,34 @@ def program(families: Sequence[int], leave_out: str = "") -> bytes:
     return b"".join(struct.pack("HBBI", *line) for line in out)
 
 
-def install(filter_: bytes) -> None:
-    """From here on, for this process and all that come from it. Needs no_new_privs."""
+def _alone(leave_out: str, listened: bool) -> list[tuple[int, int, int, int]]:
+    """Lines for where no namespaces help; the call's number is loaded, and still is after each that does not return."""
+    out: list[tuple[int, int, int, int]] = []
+    for name, numbers in {**ASKED, **REFUSED_ALONE}.items():
+        number = numbers[ARM]
+        if name != leave_out and number is not None:
+            out += [(JUMP_EQUAL, 0, 1, number), (RETURN, 0, 0, ASK if listened and name in ASKED else ERRNO | EPERM)]
+    fixed: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {name: (numbers, (0,)) for name, numbers in OWN_ONLY.items()}
+    fixed |= {"setpriority": (SETPRIORITY, (0, 0)), "ioprio_set": (IOPRIO_SET, (1, 0))}
+    for name, (both, wanted) in fixed.items():
+        if name != leave_out:
+            tests = [part for i, v in enumerate(wanted) for part in ((LOAD, 0, 0, ARGUMENT + 8 * i), (JUMP_EQUAL, 1, 0, v), DENY)]
+            out += [(JUMP_EQUAL, 0, len(tests) + 1, both[ARM]), *tests, (RETURN, 0, 0, ALLOW)]
+    if leave_out != "prctl":
+        out += [(JUMP_EQUAL, 0, 4, PRCTL[ARM]), (LOAD, 0, 0, ARGUMENT), (JUMP_EQUAL, 0, 1, PR_SET_DUMPABLE), DENY]
+        out += [(RETURN, 0, 0, ALLOW)]
+    if leave_out != "socketpair":  # a datagram one could still send to any address
+        out += [(JUMP_EQUAL, 0, 6, SOCKETPAIR[ARM]), (LOAD, 0, 0, ARGUMENT + 8), (AND, 0, 0, 0xF)]
+        out += [(JUMP_EQUAL, 2, 0, SOCK_STREAM), (JUMP_EQUAL, 1, 0, SOCK_SEQPACKET), DENY, (LOAD, 0, 0, NUMBER)]
+    return out
+
+
+def install(filter_: bytes, *, listened: bool = False) -> int:
+    """From here on, for this process and all that come from it. Needs no_new_privs. ``listened``: gives the descriptor at which
+    what is asked arrives."""
     lines = ctypes.create_string_buffer(filter_, len(filter_))
     record = struct.pack("HxxxxxxP", len(filter_) // 8, ctypes.addressof(lines))
-    call("seccomp", 1, 0, ctypes.create_string_buffer(record, len(record)))
+    return call("seccomp", 1, 8 if listened else 0, ctypes.create_string_buffer(record, len(record)))
 
 
 # Landlock: rights over files, by the version of its interface that brought them.
