@@ -26,7 +26,13 @@ SMALL: dict[str, Any] = {
 DATA = {"my_data": {"data": EXAMPLES / "data" / "rows.jsonl", "reward": EXAMPLES / "data" / "reward.py"}}
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda p: p.stem)
+RECIPES = [
+    pytest.param(p, id=p.stem, marks=pytest.mark.slow if p.stem == "functions" else ())  # its verdicts start sandboxes
+    for p in sorted(EXAMPLES.glob("*.toml"))
+]
+
+
+@pytest.mark.parametrize("path", RECIPES)
 def test_an_example_runs(path: Path, tiny_model: Path, tmp_path: Path) -> None:
     own = {k: str(v) for k, v in DATA.get(path.stem, {}).items()}
     if path.stem == "gsm8k":

@@ -77,7 +77,7 @@ class LandlockHost(NamespaceHost):
             raise SandboxUnavailable(
                 f"the task asks for isolation {needs.level}, this backend gives T1, without namespaces (unshare: "
                 f"{self.missing['namespaces']}); use the namespaces backend where the container allows user namespaces "
-                "(a seccomp profile that lets unshare and mount through, or --security-opt seccomp=unconfined), "
+                "(a seccomp profile that lets unshare and mount through, or none), "
                 "or accept level = 'T1'"
             )
         if needs.total_memory:
