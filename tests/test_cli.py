@@ -61,7 +61,7 @@ class Mine:
         run.commit("work", 1, result=result)
         run.write_results(result)
         run.set_status("finished")
-        return {**result, "table": "before 0.25 after 0.75", "report": str(run.path / "report.html")}
+        return {**result, "peak_memory_bytes": 1.5e9, "table": "before 0.25 after 0.75", "report": str(run.path / "report.html")}
 
     async def sleep(self) -> None:
         async def engine() -> None:
@@ -114,7 +114,12 @@ def reaped(process: subprocess.Popen[Any]) -> int:
 def test_run_prints_the_table_and_the_paths(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("run", job, "--out", "here", "--seed", "3") == 0
     said = capsys.readouterr()
-    assert said.out.splitlines() == ["before 0.25 after 0.75", "run:    here", "report: here/report.html"]
+    assert said.out.splitlines() == [
+        "before 0.25 after 0.75",
+        "run:    here",
+        "report: here/report.html",
+        "time:   0.0 minutes, at most 1.5 GB of memory",
+    ]
     assert "[work] 2 steps" in said.err
     assert options.load("here")["seed"] == 3
 
@@ -179,6 +184,7 @@ def test_a_crash_file_holds_the_traceback_and_no_secret(job: str, tmp_path: Path
         (["run", "nothing.toml"], "there is no file"),
         (["run", "JOB", "hwo=x"], "'hwo' is not an option of mine:Mine. Did you mean 'how'"),
         (["run", "JOB", "seed=x"], "seed is 'x' (str), but must be a whole number"),
+        (["run", "JOB", "out=here"], "give it as --out"),
         (["run", "JOB", "how"], "not of the form key=value"),
         (["run", "JOB", "--minutes", "soon"], "Invalid value for '--minutes'"),
         (["run", "JOB", "--minuets", "3"], "No such option"),

@@ -120,8 +120,9 @@ def _work(job: Any, opened: RunDir, progress: Progress | None) -> dict[str, Any]
                 result = _in_thread(lambda: job.run(opened, shown))
         except KeyboardInterrupt:
             done = opened.commits()
-            last = f"stage {done[-1]['stage']}, step {done[-1]['step']}" if done else "its start"
-            raise Interrupted(f"interrupted; all is saved up to {last}. Go on with: posttrain resume {opened.path}") from None
+            last = f"stage {done[-1]['stage']}, step {done[-1]['step']}" if done else ""
+            saved = f"all is saved up to {last}" if last else "no step was finished yet"
+            raise Interrupted(f"interrupted; {saved}. Go on with: posttrain resume {opened.path}") from None
     return {**result, "run": str(opened.path)}
 
 

@@ -194,6 +194,14 @@ def test_identical_runs_pass(tmp_path: Path) -> None:
     b = store(tmp_path / "b", eval=same)
     got = cmp.main(a, b)
     assert got["verdict"] == "PASS" and got["exit_code"] == 0 and got["text"].splitlines()[-1].startswith("PASS")
+    assert "the drop is below 3 points" in got["reasons"][0]
+
+
+def test_a_gain_is_not_called_a_drop(tmp_path: Path) -> None:
+    a = store(tmp_path / "a", eval=arm(dict.fromkeys(FAMILIES, 0.2)))
+    b = store(tmp_path / "b", eval=arm(dict.fromkeys(FAMILIES, 0.9)))
+    got = cmp.main(a, b)
+    assert got["verdict"] == "PASS" and got["lower_bound"] > 0.5 and got["reasons"][0].startswith("it rose by ")
 
 
 def test_a_planted_drop_fails_and_names_its_family(tmp_path: Path) -> None:

@@ -214,6 +214,13 @@ def test_minutes_that_are_left_at_the_end_become_more_steps(
     assert [c["checkpoint"] for c in run.commits() if c["stage"] == "rlvr"] == ["rlvr-00004"]
 
 
+def test_a_budget_that_is_spent_is_said(tmp_path: Path) -> None:
+    with RunDir.create(tmp_path / "run", {}) as run:
+        assert Clock(run).told(12, 40) == "after 0.0 minutes: 40 RLVR steps fit into 12"
+        run.note(seconds=900.0)
+        assert Clock(run).told(12, 3) == "after 15.0 minutes the budget of 12 is spent: 3 RLVR steps, and the last evaluation"
+
+
 @pytest.mark.parametrize(
     ("done", "seconds", "most", "fit"), [(3, 1.0, 99, 43), (10, 1.0, 99, 50), (10, 4.0, 99, 20), (10, 1.0, 15, 15)]
 )

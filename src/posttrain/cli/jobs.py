@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from posttrain.cli.output import put, put_job, put_json
+from posttrain.errors import UsageError
 
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options over the recipe's, such as train.lr=1e-5.")
@@ -121,6 +122,10 @@ def start(
 ) -> None:
     """Runs a recipe and prints its results."""
     import posttrain
+
+    for name in ("out", "json"):
+        if any(text.startswith(f"{name}=") for text in overrides or ()):
+            raise UsageError(f"{name!r} is an option of the command, not of the recipe: give it as --{name}")
 
     put_job(posttrain.run(source, *(overrides or []), *_budget(minutes, seed), out=out), as_json=as_json)
 

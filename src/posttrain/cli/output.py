@@ -35,6 +35,8 @@ def put_job(result: Mapping[str, Any], *, as_json: bool) -> None:
         return
     table = next((result[k] for k in TEXTS if isinstance(result.get(k), str)), "")
     lines = [f"{name + ':':8}{result[name]}" for name in PATHS if result.get(name)]
+    if "minutes" in result and "peak_memory_bytes" in result:
+        lines.append(f"time:   {result['minutes']:.1f} minutes, at most {result['peak_memory_bytes'] / 1e9:.1f} GB of memory")
     if result.get("already_finished"):
         lines.append("The run had finished before; nothing was left to do.")
     print("\n".join(x for x in (table.rstrip("\n"), *lines) if x))

@@ -38,7 +38,9 @@ def judge(pairs: Sequence[tuple[Item, Item]], *, margin: float, seed: int) -> di
     needed: dict[str, Any] = {}
     if to_pass.low > -margin and not worse:
         name, code = "PASS", EXIT_OK
-        reasons = [f"the drop is below {100 * margin:g} points: at worst {max(0.0, -100 * to_pass.low):.1f}."]
+        low = 100 * to_pass.low
+        grew = f"it rose by {100 * to_pass.mean:.1f} points (at least {low:.1f})."
+        reasons = [grew if low > 0 else f"the drop is below {100 * margin:g} points: at worst {-low:.1f}."]
     elif reasons:
         name, code = "FAIL", EXIT_REGRESSION
     else:

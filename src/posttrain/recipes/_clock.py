@@ -27,6 +27,13 @@ class Clock:
         """Seconds worked so far."""
         return self.earlier + time.monotonic() - self.began
 
+    def told(self, minutes: float, steps: int) -> str:
+        """What the budget comes to, for people."""
+        spent = f"after {self.seconds / 60:.1f} minutes"
+        if self.seconds > 60 * minutes:
+            return f"{spent} the budget of {minutes:g} is spent: {steps} RLVR steps, and the last evaluation"
+        return f"{spent}: {steps} RLVR steps fit into {minutes:g}"
+
     def steps_that_fit(self, minutes: float, most: int) -> int:
         """All RLVR steps that the budget allows, by what the latest of them took; at least those that were done.
 

@@ -182,6 +182,7 @@ class Rlvr:
                 steps = clock.steps_that_fit(self.minutes, self.steps)
                 run.note(rlvr_steps=steps)
                 progress.stage("rlvr", steps)
+                progress.log(clock.told(self.minutes, steps))
             progress.update(step, **{n: figures[n] for n in ("reward", "mixed_groups", "tokens_per_second") if n in figures})
             if step == steps or saving:
                 save_point(run, "rlvr", step - 1, live, pool, {"steps": steps} if step == steps else None, clock)
