@@ -125,7 +125,7 @@ def test_chaos(world: SimpleNamespace, number: int) -> None:
     starved = sum("starved" in why for why in lost)
     print(f"{number} tasks, {time.monotonic() - began:.1f} s, {dict(statuses)}, killed {dict(chaotic.killed)}, {len(lost)} lost")
     assert chaotic.killed["supervisor"] >= number // 250 and chaotic.killed["sandbox"] >= number // 25
-    assert starved >= 0.5 * number // 20 and len(lost) >= starved + chaotic.killed["supervisor"]
+    assert starved >= 0.25 * number // 20 and len(lost) >= starved + chaotic.killed["supervisor"]
     assert statuses["infra_error"] <= 0.02 * number
     leases = shared._made[0]._leases
     assert leases.status()["cpus"] == pytest.approx(leases.capacity.cpus, abs=1e-3) and leases.status()["waiting"] == 0

@@ -185,7 +185,7 @@ def test_every_reference_of_mbpp_passes_its_own_tests() -> None:
     async def one(row: dict[str, Any], slots: asyncio.Semaphore) -> tuple[str, Verdict]:
         async with slots:
             spec = {"entry": row["entry_point"], "tests": row["test"]}
-            return row["task_id"], await Code().run(row["prompt"] + row["canonical_solution"] + "\n", spec)
+            return row["task_id"], await Code(cpu=30).run(row["prompt"] + row["canonical_solution"] + "\n", spec)
 
     async def main() -> dict[str, Verdict]:
         slots = asyncio.Semaphore(6)

@@ -24,6 +24,7 @@ from .rooms import DEVICES, ETC_OF_HOST, SYSTEM
 
 SPARE = 512  # processes: the kernel counts all of the user's, and others of the user's come and go. The watch holds the limit
 LOOK = 0.1  # seconds between looks at the disk, at least
+ALL = (1 << 62, 1 << 62)
 SNAPSHOTS = 8  # times the disk that all snapshots of a sandbox may take
 
 
@@ -131,15 +132,15 @@ class Keeper(Init):
             return "pids"
         now = time.monotonic()
         if now >= self.next_look:
-            disk = self._disk(programs)
+            disk = self._disk(programs, self.allowed)
             self.next_look = now + max(LOOK, 20 * (time.monotonic() - now))
             if disk[0] > self.allowed[0] or disk[1] > self.allowed[1]:
                 return "disk"
         return super()._too_much(programs)
 
-    def _disk(self, programs: list[tree.Row]) -> tuple[int, int]:
-        """(bytes, files) in the workspace and its /tmp, and in files that are deleted but still open."""
-        first, second = (files.used(place, self.allowed) for place in self.places)
+    def _disk(self, programs: list[tree.Row], enough: tuple[int, int]) -> tuple[int, int]:
+        """(bytes, files) in the workspace and its /tmp, and in files that are deleted but still open; ``enough`` ends a count."""
+        first, second = (files.used(place, enough) for place in self.places)
         unlinked = {}
         for r in programs:
             with contextlib.suppress(OSError):
@@ -161,7 +162,7 @@ class Keeper(Init):
 
     def _at_the_end(self, status: int = 0) -> str:
         """A program that fails with its disk full is told so, as one whose write was refused."""
-        disk = self._disk([])
+        disk = self._disk([], ALL)  # a part of it would let the next program be over what is counted then
         over = disk[0] > self.allowed[0] or disk[1] > self.allowed[1]
         over = over or (status != 0 and (disk[0] >= self.limit[0] or disk[1] >= self.limit[1]))
         self.allowed = (max(self.limit[0], disk[0]), max(self.limit[1], disk[1]))
