@@ -21,7 +21,8 @@ ENDS = (
     ("import time; time.sleep(100)", "timeout_wall"),
     ("x = []\nwhile True: x.append(bytearray(1 << 24))", "memory"),
     ("import os, time\nwhile True:\n    if not os.fork(): time.sleep(9)", "pids"),
-    ("for i in range(9999): open(f'f{i}', 'w').close()", "disk"),
+    # refused at once, or seen by a watch while it waits
+    ("import time\nfor i in range(5): open(f'f{i}', 'wb').write(bytes(8 << 20))\ntime.sleep(100)", "disk"),
     ("while True: print('x' * 1000)", "output_limit"),
 )
 ABORT = 0.5  # seconds; what must hold on a quiet machine is measured by the benchmark
