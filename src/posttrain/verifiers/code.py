@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +85,7 @@ class Code:
 
     ``Task.answer`` is JSON: ``entry`` (the function's name) with ``cases`` - a list of ``{"args": ..., "expected": ...}``, each a
     typed value as ``verifiers/_typed.py`` writes it - or ``tests``, the text of a ``check(candidate)`` that asserts. A case may
-    name its own ``entry``, and have ``drawn``: one more argument, a list too long to be written down (see ``drawn``).
+    name its own ``entry``.
     ``shape`` is what the text must look like as well (``verifiers/_shape.py``): the part ``shape`` is 0 where it does not.
     ``prelude``: text before the program, such as imports that the task grants. ``cpu``: seconds for each call; ``memory``: MiB;
     ``partial``: the reward is the share of cases that pass. ``tolerance``: relative, for floats.
@@ -144,7 +143,7 @@ class Code:
     async def _cases(self, box: Sandbox, program: str, spec: dict[str, Any]) -> list[tuple[bool, str]]:
         results = []
         for case in spec["cases"]:
-            args = _typed.decode(json.dumps(case["args"])) + ([drawn(*case["drawn"])] if "drawn" in case else [])
+            args = _typed.decode(json.dumps(case["args"]))
             value, why = await self._call(box, program, case.get("entry", spec["entry"]), args, {})
             if not why and not same(value, _typed.decode(json.dumps(case["expected"])), self.tolerance):
                 why = "one gives another value"
@@ -224,12 +223,6 @@ def same(value: Any, expected: Any, tolerance: float) -> bool:
     if isinstance(value, set | frozenset):
         return _kinds(value) == _kinds(expected)
     return bool(value == expected)
-
-
-def drawn(seed: int, count: int, low: int, high: int) -> list[int]:
-    """``count`` numbers from ``low`` to ``high``: the same from the same seed in every version of Python."""
-    draw = random.Random(seed).random  # the only method whose sequence is promised
-    return [low + int(draw() * (high - low + 1)) for _ in range(count)]
 
 
 def _kinds(members: Any) -> set[tuple[type, Any]]:
