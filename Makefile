@@ -55,7 +55,7 @@ bench-peers: .venv-peers/.installed
 .venv-peers/.installed:
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip --quiet install $(TORCH)
-	.venv-peers/bin/python -m pip --quiet install -c constraints.txt transformers accelerate
+	.venv-peers/bin/python -m pip --quiet install -c constraints.txt transformers accelerate swe-rex
 	touch $@
 
 clean:

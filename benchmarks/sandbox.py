@@ -1,20 +1,24 @@
 """Sandboxes of the namespaces backend: latency, throughput, making, rollback, abort, and many alive - against bare processes.
 
 Times are wall milliseconds of one quiet machine; what is comparable elsewhere is the ratio to a bare ``subprocess`` and, where
-it is installed, to bubblewrap, in the same run. ``holds`` is whether every bar is met.
+they are there, to bubblewrap and to swe-rex's local runtime (``make bench-peers``), in the same run. ``holds`` is whether every
+bar is met.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 import json
 import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from posttrain.sandboxes._base import Limits, Needs, Sandbox
@@ -158,6 +162,82 @@ async def many(host: NamespaceHost, number: int) -> dict[str, float]:
     }
 
 
+REPOSITORY = {
+    "stack.py": "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n"
+    "        self.items.append(item)\n\n    def pop(self):\n        return self.items.pop()\n",
+    "test_stack.py": "import pytest\nfrom stack import Stack\n\n\n@pytest.mark.parametrize('n', range(20))\n"
+    "def test_last_in_first_out(n):\n    s = Stack()\n    for i in range(n):\n        s.push(i)\n"
+    "    assert [s.pop() for _ in range(n)] == list(reversed(range(n)))\n\n\ndef test_empty():\n"
+    "    with pytest.raises(IndexError):\n        Stack().pop()\n",
+}
+PYTEST = ["-q", "-p", "no:cacheprovider", "."]
+
+
+async def pytest_runs(site: str, number: int = 64) -> dict[str, float]:
+    """Real runs of pytest over a small repository, two at a time: with ``number`` sandboxes alive, and as bare processes."""
+    code = f"import sys\nsys.path[:0] = [{site!r}, '.']\nimport pytest\nsys.exit(pytest.main({PYTEST!r}))"
+    async with Namespaces(readable=(site,)).open() as host:
+        needs = Needs(limits=Limits(memory=256, disk=16, pids=16, files=1000, cpus=2.0))
+        boxes = [await host.create(needs) for _ in range(number)]
+        for box in boxes:
+            for name, text in REPOSITORY.items():
+                await box.write(name, text.encode())
+        free = asyncio.Semaphore(2)
+
+        async def one(box: Sandbox) -> None:
+            async with free:
+                result = await box.exec(python=code)
+                assert result.status == "ok" and b"21 passed" in result.stdout, result
+
+        start = time.perf_counter()
+        await asyncio.gather(*(one(box) for box in boxes))
+        here = number / (time.perf_counter() - start)
+    with tempfile.TemporaryDirectory() as name:
+        for file, text in REPOSITORY.items():
+            (Path(name) / file).write_text(text)
+
+        async def bare() -> None:
+            async with free:
+                line = [sys.executable, "-B", "-m", "pytest", *PYTEST]
+                process = await asyncio.create_subprocess_exec(*line, cwd=name, stdout=subprocess.DEVNULL)
+                assert await process.wait() == 0
+
+        start = time.perf_counter()
+        await asyncio.gather(*(bare() for _ in range(number)))
+        there = number / (time.perf_counter() - start)
+    return {"pytest_runs_a_second": here, "bare_pytest_runs_a_second": there}
+
+
+SWEREX = """
+import asyncio, json, sys, time
+from swerex.deployment.local import LocalDeployment
+from swerex.runtime.abstract import Command
+async def main():
+    local = LocalDeployment()
+    await local.start()
+    out = {}
+    for name, line in (("swerex_true", ["/bin/true"]), ("swerex", [sys.argv[1], "-I", "-S", "-c", "print(1)"])):
+        times = []
+        for _ in range(60):
+            start = time.perf_counter()
+            assert (await local.runtime.execute(Command(command=line))).exit_code == 0
+            times.append(time.perf_counter() - start)
+        out[name + "_p50_ms"] = sorted(times)[30] * 1e3
+    await local.stop()
+    print(json.dumps(out))
+asyncio.run(main())
+"""
+
+
+def swerex() -> dict[str, float]:
+    """swe-rex's local runtime, which isolates nothing, from its own environment; nothing where that is not made."""
+    python = Path(__file__).parents[1] / ".venv-peers" / "bin" / "python"
+    if not python.exists() or subprocess.run([python, "-c", "import swerex"], capture_output=True).returncode:
+        return {}
+    done = subprocess.run([python, "-c", SWEREX, sys.executable], check=True, capture_output=True, text=True, timeout=120)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
 def peers() -> dict[str, float]:
     """A bare interpreter, and one behind bubblewrap, as a program that uses neither pool nor fork would start them."""
     lines = {"bare": [sys.executable, "-I", "-S", "-c", "print(1)"]}
@@ -201,7 +281,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--many", type=int, default=500)
     options = parser.parse_args()
-    found = peers() | asyncio.run(measure(options.many))
+    found = peers() | swerex() | asyncio.run(measure(options.many))
+    if (spec := importlib.util.find_spec("pytest")) and spec.origin:
+        found |= asyncio.run(pytest_runs(str(Path(spec.origin).resolve().parents[1])))
     missed = [f"{name} {found[name]:.2f} > {bar:g}" for name, bar in BARS.items() if found[name] > bar]
     if found["snippets_a_second"] < SNIPPETS_A_SECOND:
         missed.append(f"snippets_a_second {found['snippets_a_second']:.0f} < {SNIPPETS_A_SECOND:g}")

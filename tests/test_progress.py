@@ -62,10 +62,23 @@ def test_a_resumed_stage_does_not_count_the_past_as_its_pace() -> None:
     assert progress.seconds_left() == pytest.approx(90)
 
 
+def test_the_first_of_many_tells_no_pace() -> None:
+    """They begin together, so the first takes as long as many: two hours left, said of eight minutes."""
+    clock = Clock()
+    progress = Progress(io.StringIO(), clock=clock)
+    progress.stage("before", 352)
+    clock.now += 24
+    progress.update(1)
+    assert progress.seconds_left() is None
+    clock.now += 8
+    progress.update(32)
+    assert progress.seconds_left() == pytest.approx(320)
+
+
 def test_naming_a_stage_again_corrects_its_total() -> None:
     out, clock = io.StringIO(), Clock()
     progress = Progress(out, clock=clock)
-    progress.stage("rlvr", 100)
+    progress.stage("rlvr", 20)
     clock.now += 10
     progress.update(1)
     progress.stage("rlvr", 5)

@@ -63,7 +63,7 @@ class Progress:
         if self.live:
             self._show("")
         elif self.first < 0:
-            self._line(f"[{name}] {total} steps")
+            self._line(f"[{name}] {total} step{'s' * (total != 1)}")
 
     def update(self, step: int, **figures: float | str) -> None:
         """``step`` of the stage's total are done; ``figures`` such as reward=0.4, tokens_per_second=800.0 go beside it."""
@@ -94,9 +94,9 @@ class Progress:
             self._line(clean)
 
     def seconds_left(self) -> float | None:
-        """Seconds that the rest of the stage takes at its pace so far; None before there is one."""
+        """Seconds that the rest of the stage takes at its pace so far; None before a twentieth of it tells one."""
         done = self.step - self.first
-        if self.first < 0 or done <= 0 or self.step >= self.total:
+        if self.first < 0 or done <= 0 or done < (self.total - self.first) / 20 or self.step >= self.total:
             return None
         return (self.clock() - self.began) / done * (self.total - self.step)
 

@@ -95,6 +95,7 @@ class Rlvr:
         everywhere = (*environments, *self.transfer)
         tasks = {e.name: held_out_tasks(e, self.num_eval_tasks()) for e in everywhere}
         precision = run.info.get("precision", self.precision)  # what was measured once holds for the whole run
+        progress.log(f"loading {self.model}")
         async with open_live(
             self.model,
             self.engine,
@@ -147,9 +148,8 @@ class Rlvr:
         """RLVR from step ``first``: draw, roll out, verify, compare within groups, step, publish."""
         by_name = {e.name: e for e in environments}
         rehearse = self.warm_up.rehearsal(run, self.seed)
-        steps = run.info.get("rlvr_steps", self.steps)
+        step, steps = first, run.info.get("rlvr_steps", self.steps)
         progress.stage("rlvr", steps)
-        step = first
         while step < steps:
             began, cpu = time.monotonic(), time.process_time()
             requests = [(task, by_name[task.environment], visit) for task, visit in pool.next(self.tasks_per_step)]
