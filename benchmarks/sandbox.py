@@ -235,7 +235,8 @@ def swerex() -> dict[str, float]:
     if not python.exists() or subprocess.run([python, "-c", "import swerex"], capture_output=True).returncode:
         return {}
     done = subprocess.run([python, "-c", SWEREX, sys.executable], check=True, capture_output=True, text=True, timeout=120)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("{"))
+    return dict(json.loads(line))
 
 
 def peers() -> dict[str, float]:

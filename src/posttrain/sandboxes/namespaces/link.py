@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
+from collections import deque
 from typing import Any
 
 from posttrain.errors import SandboxLost, UsageError
@@ -18,12 +21,13 @@ class Link:
         self._sock, self.name = sock, name
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._count = 0
+        self._unsent: deque[tuple[dict[str, Any], tuple[int, ...]]] = deque()  # with copies of fds
         self.first: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self.lost = False
         asyncio.get_running_loop().add_reader(sock.fileno(), self._read)
 
     def order(self, do: str, fds: tuple[int, ...] = (), **rest: Any) -> tuple[int, asyncio.Future[dict[str, Any]]]:
-        """Sends one; its number, and the answer to come."""
+        """Sends one, or keeps it until the other side has read what it was sent; its number, and the answer to come."""
         self._count += 1
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         if self.lost:
@@ -36,11 +40,30 @@ class Link:
             )
         self._waiting[self._count] = future
         try:
+            if self._unsent:
+                raise BlockingIOError
             wire.send(self._sock, message, fds)
+        except BlockingIOError:
+            if not self._unsent:
+                asyncio.get_running_loop().add_writer(self._sock.fileno(), self._send)
+            self._unsent.append((message, tuple(os.dup(fd) for fd in fds)))
         except OSError as error:
             del self._waiting[self._count]
             raise SandboxLost(f"{self.name} takes no orders any more ({error.strerror})") from error
         return self._count, future
+
+    def _send(self) -> None:
+        """What waited, in its order, as far as the socket takes it."""
+        try:
+            while self._unsent:
+                wire.send(self._sock, *self._unsent[0])
+                _close(self._unsent.popleft()[1])
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        asyncio.get_running_loop().remove_writer(self._sock.fileno())
 
     async def ask(self, do: str, deadline: float, fds: tuple[int, ...] = (), **rest: Any) -> dict[str, Any]:
         """One order and its answer. Raises SandboxLost past ``deadline`` seconds too: what does not answer is not relied on."""
@@ -81,9 +104,18 @@ class Link:
             return
         self.lost = True
         asyncio.get_running_loop().remove_reader(self._sock.fileno())
+        asyncio.get_running_loop().remove_writer(self._sock.fileno())
         self._sock.close()
+        while self._unsent:
+            _close(self._unsent.popleft()[1])
         for future in (self.first, *self._waiting.values()):
             if not future.done():
                 future.set_exception(SandboxLost(f"{self.name} is gone"))
                 future.exception()  # whoever waits is told; nobody need be waiting
         self._waiting.clear()
+
+
+def _close(fds: tuple[int, ...]) -> None:
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)

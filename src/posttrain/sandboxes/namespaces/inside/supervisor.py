@@ -101,7 +101,10 @@ class Supervisor:
                 finally:
                     for fd in fds:
                         os.close(fd)
-                wire.send(self.control, {"id": order["id"], **answer})
+                try:
+                    wire.send(self.control, {"id": order["id"], **answer})
+                except OSError:  # nobody is there any more to be answered
+                    break
         self.close()
 
     def close(self) -> None:
