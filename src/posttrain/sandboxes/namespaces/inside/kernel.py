@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-ARM = platform.machine() == "aarch64"
+ARM = os.uname().machine == "aarch64"
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2

@@ -13,7 +13,6 @@ import gc
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import struct
@@ -298,7 +297,7 @@ class Init:
             self.do_freeze(order, fds)
             rooms.copy_layer(f"/store/{order['of']}", f"/store/{order['to']}")
         except OSError:
-            shutil.rmtree(f"/store/{order['to']}", ignore_errors=True)  # a part of it would fill the disk for ever
+            rooms.remove(f"/store/{order['to']}")  # a part of it would fill the disk for ever
             raise
         finally:
             self.do_thaw(order, fds)

@@ -18,6 +18,15 @@ from .kernel import PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, close_from, drop_capab
 FAILED = 125  # exit code when the sandbox, not the program, failed before the program began
 LOCALE = {"PATH": "/usr/bin:/bin", "HOME": "/workspace", "LANG": "C.UTF-8", "TMPDIR": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"}
 
+# What this process and its parents have set for themselves; the supervisor resets all others, once.
+TOUCHED = frozenset({signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM, signal.SIGXFSZ})
+
+
+def as_at_start(numbers: frozenset[int] = frozenset(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})) -> None:
+    """Signals do again what they do by default."""
+    for number in numbers:
+        signal.signal(number, signal.SIG_DFL)
+
 
 def confine(rules: dict[str, Any], limits: dict[str, int]) -> None:
     """What holds whatever the program then does. ``rules``: made once by the sandbox (filter, ruleset, user, root), or ``paths``
@@ -70,8 +79,7 @@ def become(rules: dict[str, Any], order: dict[str, Any], fds: list[int], trouble
     try:
         signal.set_wakeup_fd(-1)
         os.umask(0o022)
-        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-            signal.signal(number, signal.SIG_DFL)
+        as_at_start(TOUCHED)
         if order["what"] == "python":  # as the interpreter does at its start
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -161,9 +169,9 @@ def _run_python(text: bytes, argv: list[str], cwd: str) -> None:
         code = 1
     try:
         import atexit
-        import threading
 
-        threading._shutdown()  # type: ignore[attr-defined]
+        if "threading" in sys.modules:  # to load it here would take longer than many a program
+            sys.modules["threading"]._shutdown()
         atexit._run_exitfuncs()
     except BaseException:
         code = code or 1

@@ -9,8 +9,8 @@ Outer root of a sandbox (its pid 1 sees it, programs never do)::
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 import stat
 import sys
 
@@ -55,7 +55,8 @@ def make_template(place: str, readable: list[str]) -> None:
             os.mkdir(f"{root}/etc/{name}", 0o755)
             bind("/etc/" + name, f"{root}/etc/{name}")
         elif os.path.isfile("/etc/" + name):
-            shutil.copyfile("/etc/" + name, f"{root}/etc/{name}")
+            with open("/etc/" + name, "rb") as source, open(f"{root}/etc/{name}", "wb") as copy:
+                copy.write(source.read())
     for name in DEVICES:
         open(f"{root}/dev/{name}", "w").close()
         bind("/dev/" + name, f"{root}/dev/{name}", writable=True, devices=True)
@@ -173,3 +174,14 @@ def _copy_status(path: str, copy: str, attributes: bool) -> None:
         for name in os.listxattr(path) if attributes else ():
             os.setxattr(copy, name, os.getxattr(path, name))
     os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
+
+
+def remove(place: str) -> None:
+    """A whole tree, as far as it can be. Not by ``shutil``: every fork would pay for what that loads."""
+    for at, directories, files in os.walk(place, topdown=False):
+        for name in (*files, *directories):
+            path = f"{at}/{name}"
+            with contextlib.suppress(OSError):
+                (os.rmdir if os.path.isdir(path) and not os.path.islink(path) else os.unlink)(path)
+    with contextlib.suppress(OSError):
+        os.rmdir(place)

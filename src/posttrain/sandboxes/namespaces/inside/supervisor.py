@@ -13,11 +13,10 @@ import select
 import signal
 import socket
 import sys
-import tempfile
 from collections import Counter
 from typing import Any
 
-from . import pid1, rooms, wire
+from . import pid1, program, rooms, wire
 from .groups import Groups
 from .kernel import (
     ALL_NAMESPACES,
@@ -52,7 +51,8 @@ class Supervisor:
         self._own_mounts()
         # below /tmp, which is there everywhere; nothing of it shows outside this mount namespace
         _sweep()
-        self.place = tempfile.mkdtemp(prefix=f"{PLACE}{os.getpid()}-", dir="/tmp")
+        self.place = f"/tmp/{PLACE}{os.getpid()}-{os.urandom(6).hex()}"
+        os.mkdir(self.place, 0o700)
         self.readable = [*rooms.interpreter(), *config["readable"]]
         rooms.make_template(self.place, self.readable)
         self.pids: dict[int, str] = {}
@@ -269,6 +269,7 @@ def main(kind: type[Supervisor] = Supervisor) -> None:
     if kind.dies_with_its_parent:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
+    program.as_at_start()  # also what the controller was started without, as nohup does
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the controller decides, and closes its end
     try:
