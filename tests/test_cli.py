@@ -152,7 +152,7 @@ def test_print_is_the_file_itself_or_the_resolved_table(job: str, tmp_path: Path
         ("memory", 5, "memory ran out"),
         ("torch_memory", 5, "memory ran out (DefaultCPUAllocator"),
         ("ctrl_c", 130, "all is saved up to stage work, step 0. Go on with: posttrain resume out"),
-        ("bug", 70, "a bug of ours: ZeroDivisionError"),
+        ("bug", 2, "in run: ZeroDivisionError: "),
     ],
 )
 def test_exit_codes_of_a_run(
@@ -163,11 +163,36 @@ def test_exit_codes_of_a_run(
     assert says in said.err
     assert said.out == ""
     crashes = list(tmp_path.glob("posttrain-crash-*.txt"))
-    assert bool(crashes) == (code == 70)
+    assert bool(crashes) == (how == "bug")
+
+
+def test_an_error_in_a_file_of_the_users_own_names_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A family that calls us wrongly: not a bug of ours, and the line to mend is what its author needs."""
+    text = (Path(__file__).parents[1] / "examples" / "sort_words.py").read_text()
+    assert text.count("return Response.of(") == 1
+    (tmp_path / "mine.py").write_text(text.replace("return Response.of(", "return Response(text="))
+    monkeypatch.chdir(tmp_path)
+    assert call("env", "show", "mine.py") == 2
+    said = capsys.readouterr().err
+    line = 1 + next(i for i, row in enumerate((tmp_path / "mine.py").read_text().splitlines()) if "Response(text=" in row)
+    assert f"mine.py, line {line}, in oracle: TypeError" in said and "mend the file" in said
+    assert "a bug of ours" not in said
+
+
+def test_what_is_no_error_of_anyone_else_is_a_bug_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("posttrain.evals.power.sampling_variance", lambda *_, **__: 1 / 0, raising=True)
+    assert call("eval", "power") == 70
+    assert "a bug of ours: ZeroDivisionError" in capsys.readouterr().err
+    assert list(tmp_path.glob("posttrain-crash-*.txt"))
 
 
 def test_a_crash_file_holds_the_traceback_and_no_secret(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("run", job, "how=bug", "api_key=hunter2", "--out", "out") == 70
+    assert call("run", job, "how=bug", "api_key=hunter2", "--out", "out") == 2
     (crash,) = tmp_path.glob("posttrain-crash-*.txt")
     assert str(crash) in capsys.readouterr().err
     text = crash.read_text()

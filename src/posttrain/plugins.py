@@ -39,6 +39,7 @@ KINDS: Final[dict[str, str]] = {
 }
 HOME: Final = Path(__file__).parent
 BY_PATH: Final = re.compile(r"(?P<path>.+\.py)(?::(?P<cls>\w+))?", re.DOTALL)
+FILE: Final = "posttrain_file_"  # how the names of modules begin that were loaded by path
 SEQUENCES: Final = (tuple, list, frozenset, set)
 
 
@@ -107,7 +108,7 @@ def load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"there is no file {path}; a plug-in by path needs one that exists")
     stamp = hashlib.sha256(str(path).encode() + path.read_bytes()).hexdigest()[:16]
-    name = f"posttrain_file_{stamp}.{path.stem}"
+    name = f"{FILE}{stamp}.{path.stem}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

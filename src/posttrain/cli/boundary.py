@@ -73,8 +73,23 @@ def _others(exc: Exception, argv: Sequence[str]) -> int:
         say(f"memory ran out ({first}); try a smaller train.tokens_per_batch, or a smaller engine.max_slots")
         return EXIT_HOST
     where = write_crash(exc, argv)
+    if place := _in_a_file_of_the_user(exc):
+        say(f"{place}: {type(exc).__name__}: {exc}; mend the file. If it is right, please send us {where}")
+        return EXIT_USAGE
     say(f"a bug of ours: {type(exc).__name__}: {exc}. Please send us the file {where}; a run under way can be resumed")
     return EXIT_BUG
+
+
+def _in_a_file_of_the_user(exc: Exception) -> str:
+    """The last place in a plug-in that was loaded by its path, if it came to one: not the package's bug, most likely."""
+    from posttrain.plugins import FILE
+
+    places = [
+        f"{frame.f_code.co_filename}, line {line}, in {frame.f_code.co_name}"
+        for frame, line in traceback.walk_tb(exc.__traceback__)
+        if str(frame.f_globals.get("__name__")).startswith(FILE)
+    ]
+    return places[-1] if places else ""
 
 
 def write_crash(exc: Exception, argv: Sequence[str]) -> Path:
